@@ -1,0 +1,112 @@
+"""The drafter protocol: what proposes tokens, and what it is told in return.
+
+A `Drafter` is shared and unchanging; `open` gives a `DraftSession`, the private state of one run.
+Adding a drafter means adding one file with a `Drafter` and one line in `specviz/drafters/__init__.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from specviz.engine.dice import Dice
+    from specviz.engine.language_model import KVCache, LanguageModel
+    from specviz.engine.logits import LogitsPipeline
+
+DraftStop = Literal["confidence", "eos", "context", "budget", "no_match"]
+
+
+@dataclass(frozen=True, slots=True)
+class DraftedToken:
+    """One proposed token.
+
+    Attributes:
+        token_id: the id.
+        probs: [vocab] the distribution it was really drawn from (after temperature, top-k, top-p);
+            None when it was picked deterministically (argmax, lookup), which means one-hot.
+        model_probs: [vocab] the drafter's own distribution after penalties and suppression, at
+            temperature 1; None for a drafter without one. Only shown, never used in the test.
+    """
+
+    token_id: int
+    probs: Tensor | None = None
+    model_probs: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunContext:
+    """What a drafter may use of the run that opens it.
+
+    Attributes:
+        target_cache: the run's own target cache (a drafter that shares layers drafts in it).
+        pipeline: the run's logits pipeline; the drafter applies it to its own logits.
+        dice: the run's random numbers.
+        eos_token_ids: a drafted end token ends the draft.
+        confidence: a position is drafted only while the drafter's top probability (temperature 1)
+            is at least this; None = k is fixed. Looked at before the token is drawn, so that the
+            output keeps the target's distribution (DESIGN invariant 4).
+        wants_model_probs: whether `DraftedToken.model_probs` will be shown.
+    """
+
+    target_cache: KVCache
+    pipeline: LogitsPipeline
+    dice: Dice
+    eos_token_ids: frozenset[int]
+    confidence: float | None
+    wants_model_probs: bool
+
+
+class DraftSession(Protocol):
+    """The private state of one run's drafter."""
+
+    @property
+    def cache(self) -> KVCache | None:
+        """The drafter's own cache, or None (prompt lookup; early exit drafts in the target's)."""
+        ...
+
+    def prefill(self, prompt_ids: Sequence[int], features: dict[int, Tensor]) -> None:
+        """Take in the prompt, all but its last token. `features` as in `commit`."""
+        ...
+
+    def propose(
+        self, committed_ids: Sequence[int], num_draft_tokens: int, round_index: int
+    ) -> Iterator[DraftedToken]:
+        """Yield up to `num_draft_tokens` tokens that may follow `committed_ids`, one as it is drawn.
+
+        First feeds itself every committed token that it lacks. Returns (as the generator's value)
+        why it proposed fewer than asked: a `DraftStop`, or None.
+        """
+        ...
+
+    def commit(self, committed_ids: Sequence[int], features: dict[int, Tensor]) -> None:
+        """After verification: forget everything beyond `committed_ids` (at most len - 1 positions stay).
+
+        Args:
+            features: layer -> [num_fed, hidden], the target's hidden states for the tokens that this
+                round's verification fed and that stay committed (all of the block but its newest
+                token, the first fed one included); empty unless `Drafter.feature_layers` asks.
+        """
+        ...
+
+
+class Drafter(Protocol):
+    """A way to propose; unchanging, shared by runs."""
+
+    kind: str
+    name: str
+    feature_layers: tuple[int, ...]  # target layers whose features it wants; () for none
+
+    def open(self, run: RunContext) -> DraftSession: ...
+
+    def describe(self) -> dict[str, Any]:
+        """The `drafter` object of a trace: kind, name, and what else there is to know (JSON-plain)."""
+        ...
+
+
+def draft_model_of(drafter: Drafter) -> LanguageModel | None:
+    """The model a drafter runs apart from the target, if it runs one."""
+    return getattr(drafter, "model", None)
