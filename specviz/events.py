@@ -97,6 +97,7 @@ class PromptInfo(TypedDict):
     special: NotRequired[list[int]]
     bytes: NotRequired[dict[str, str]]
     reused: int
+    raw: NotRequired[bool]
 
 
 class TargetInfo(TypedDict):

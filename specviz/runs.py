@@ -1,44 +1,182 @@
-"""One run from prompt to finished trace: the door that the command line, the page and the API use.
-
-(Skeleton with the agreed signatures; being filled in.)
-"""
+"""One run from prompt to finished trace: the door that the command line, the page and the API use."""
 
 from __future__ import annotations
 
+import threading
+import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
+from specviz import __version__
 from specviz.config import RunSettings
+from specviz.errors import RunFailed, SpecVizError
+from specviz.events import SCHEMA_VERSION, Event, RunStarted
 
 if TYPE_CHECKING:
-    from specviz.events import Event
+    from specviz.engine.loader import ModelPair
+
+PLAIN_CHECK_DETAIL = "none"
 
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """The end of a run, from its last events: text, token_ids, reason, counts, metrics, seconds, identity."""
+    """The end of a run. `text` is for a reader (no special tokens, nothing from a stop string on);
+    `identity` is None unless it was checked; `error` is None unless the run failed."""
 
     text: str
     token_ids: list[int]
-    reason: str
+    reason: str | None
     counts: dict[str, Any]
     metrics: dict[str, Any]
     seconds: dict[str, float]
     identity: dict[str, Any] | None
     error: str | None = None
 
+    @classmethod
+    def from_events(cls, events: list[Event]) -> RunResult:
+        """Of a finished, failed or broken-off run (live or recorded)."""
+        by_type = {event["type"]: event for event in events}
+        finished = by_type.get("run_finished", {})
+        return cls(
+            text=finished.get("output_text", ""),
+            token_ids=finished.get("token_ids", []),
+            reason=finished.get("reason"),
+            counts=finished.get("counts", {}),
+            metrics=finished.get("metrics", {}),
+            seconds=finished.get("seconds", {}),
+            identity=by_type.get("identity"),
+            error=by_type.get("run_failed", {}).get("error"),
+        )
+
 
 class Run:
-    """One generation, iterable once; events come as they happen. `cancel()` may come from any thread."""
+    """One generation. Iterate once: the events come as they happen; then read `result`.
+
+    Args:
+        raw: give the prompt as it is, without the chat template.
+        system: a system message for the chat template.
+        check: afterwards decode plainly too, and compare (adds an `identity` event).
+        live_drafts: also yield each drafted token as it is drawn.
+
+    Raises:
+        BadRequest: on construction, for settings and prompts that cannot be run.
+    """
 
     def __init__(
-        self, pair, prompt: str, settings: RunSettings, *, raw: bool = False, check: bool = False, live_drafts: bool = False
-    ): ...
+        self,
+        pair: ModelPair,
+        prompt: str,
+        settings: RunSettings | None = None,
+        *,
+        raw: bool = False,
+        system: str | None = None,
+        check: bool = False,
+        live_drafts: bool = False,
+    ) -> None:
+        from specviz.drafters import make_drafter
+        from specviz.engine.tokens import prompt_info
 
-    def __iter__(self) -> Iterator[Event]: ...
+        settings = settings or RunSettings()
+        eos = pair.eos_token_ids if settings.eos_token_ids is None else frozenset(settings.eos_token_ids)
+        self.settings = replace(settings, eos_token_ids=tuple(sorted(eos)))
+        self.pair = pair
+        self._eos, self._check, self._live_drafts = eos, check, live_drafts
+        templated, ids = pair.vocabulary.encode(prompt, raw=raw, system=system)
+        self.prompt = prompt_info(pair.vocabulary, prompt, templated, ids)
+        self.prompt["raw"] = templated == prompt
+        self.drafter = make_drafter(pair.target, pair.draft, settings)
+        self._cancelled = threading.Event()
+        self._events: list[Event] = []
 
-    def cancel(self) -> None: ...
+    def __iter__(self) -> Iterator[Event]:
+        for event in self._all_events():
+            if event["type"] in ("run_finished", "run_failed", "identity"):
+                self._events.append(event)
+            yield event
+
+    def cancel(self) -> None:
+        """Stop soon, from any thread: the run finishes with the reason `cancelled`."""
+        self._cancelled.set()
 
     @property
-    def result(self) -> RunResult: ...
+    def result(self) -> RunResult:
+        return RunResult.from_events(self._events)
+
+    def _all_events(self) -> Iterator[Event]:
+        from specviz.engine.clock import RunClock
+        from specviz.engine.identity import compare_with_plain
+        from specviz.engine.speculative import decode
+
+        clock = RunClock()
+        rounds, finished = 0, None
+        yield from clock.hand_over(self._started())
+        try:
+            for event in decode(
+                self.pair.target,
+                self.drafter,
+                self.prompt["token_ids"],
+                self.pair.vocabulary,
+                self.settings,
+                eos_token_ids=self._eos,
+                is_cancelled=self._cancelled.is_set,
+                live_drafts=self._live_drafts,
+                clock=clock,
+            ):
+                rounds += event["type"] == "round"
+                finished = event if event["type"] == "run_finished" else None
+                yield event
+            if self._check and finished:
+                yield compare_with_plain(self.pair, self.prompt["token_ids"], self.settings, self._eos, finished, self._cancelled.is_set)
+        except Exception as error:
+            yield {"type": "run_failed", "t": clock.elapsed, "error": _sentence(error), "round": rounds}
+            if not isinstance(error, SpecVizError):
+                raise
+
+    def _started(self) -> RunStarted:
+        target = self.pair.target
+        return {
+            "type": "run_started",
+            "schema": SCHEMA_VERSION,
+            "run_id": uuid.uuid4().hex[:12],
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "mode": "speculative" if self.drafter else "plain",
+            "prompt": self.prompt,
+            "target": {
+                "name": target.name,
+                "revision": target.revision,
+                "dtype": str(target.dtype).removeprefix("torch."),
+                "device": str(target.device),
+                "num_layers": target.num_layers,
+                "num_params": target.num_params,
+                "kv_bytes_per_position": target.kv_bytes_per_position,
+                "weight_bytes": target.weight_bytes,
+                "max_positions": target.max_positions,
+            },
+            "drafter": self.drafter.describe() if self.drafter else {"kind": "none", "name": "none"},
+            "settings": self.settings.to_dict(),
+            "versions": {"specviz": __version__, "torch": _version("torch"), "transformers": _version("transformers")},
+        }
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, SpecVizError):
+        return str(error)
+    if "out of memory" in str(error).lower() or isinstance(error, MemoryError):
+        return "The device ran out of memory: shorten the prompt or the answer, or choose a smaller model or dtype."
+    return f"The run broke off ({type(error).__name__}: {error})"
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def raise_if_failed(result: RunResult) -> None:
+    """For callers that want an exception: raises RunFailed with the run's own sentence."""
+    if result.error:
+        raise RunFailed(result.error)

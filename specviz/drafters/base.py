@@ -6,7 +6,7 @@ Adding a drafter means adding one file with a `Drafter` and one line in `specviz
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -50,6 +50,7 @@ class RunContext:
             is at least this; None = k is fixed. Looked at before the token is drawn, so that the
             output keeps the target's distribution (DESIGN invariant 4).
         wants_model_probs: whether `DraftedToken.model_probs` will be shown.
+        should_stop: whether the run was cancelled or its deadline is over; asked in long work.
     """
 
     target_cache: KVCache
@@ -58,10 +59,13 @@ class RunContext:
     eos_token_ids: frozenset[int]
     confidence: float | None
     wants_model_probs: bool
+    should_stop: Callable[[], bool]
 
 
 class DraftSession(Protocol):
     """The private state of one run's drafter."""
+
+    shared_layers: int  # of the target's layers, those that it drafts in (counted in the target's cache)
 
     @property
     def cache(self) -> KVCache | None:
@@ -74,7 +78,7 @@ class DraftSession(Protocol):
 
     def propose(
         self, committed_ids: Sequence[int], num_draft_tokens: int, round_index: int
-    ) -> Iterator[DraftedToken]:
+    ) -> Generator[DraftedToken, None, DraftStop | None]:
         """Yield up to `num_draft_tokens` tokens that may follow `committed_ids`, one as it is drawn.
 
         First feeds itself every committed token that it lacks. Returns (as the generator's value)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -84,3 +84,13 @@ class LanguageModel(Protocol):
     def synchronize(self) -> None:
         """Wait until the device has done all that was asked of it (for honest clocks)."""
         ...
+
+
+@runtime_checkable
+class LayeredModel(Protocol):
+    """A model whose first layers can be used as a model of their own (for early exit).
+
+    Its caches have `first_layers(n)` too: a view of the same keys and values.
+    """
+
+    def first_layers(self, num_layers: int) -> LanguageModel: ...

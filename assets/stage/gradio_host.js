@@ -1,0 +1,40 @@
+// The only file that knows Gradio: messages arrive as the component's value, missing events are asked
+// of the server. Called inside the component's own function, with what Gradio hands to it.
+SpecViz.hostInGradio = (element, props, watch, server, css) => {
+  const stage = SpecViz.createStage(element.querySelector(".sv-root"), { css });
+  const prefersStill = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  const ended = new Set(); // a last message comes twice
+
+  const inbox = SpecViz.protocol.createInbox({
+    onEvents(header, events, lines) {
+      if (events[0].type === "run_started") stage.begin(header.source);
+      stage.take(events, lines);
+    },
+    onHeader(header) {
+      if (header.error) stage.setStatus("error", header.error);
+      else if (header.note) stage.setStatus("waiting", header.note);
+      if (header.done) finish(header);
+    },
+    fetchMissing: (runId, fromSeq) => server.missing_events({ run: runId, from: fromSeq }),
+  });
+
+  function finish(header) {
+    if (ended.has(header.run)) return;
+    ended.add(header.run);
+    stage.end();
+    if (header.source === "recording" && !header.error) present();
+  }
+
+  /** A recording starts by itself, unless the viewer prefers stillness: then its first round stands. */
+  function present() {
+    if (prefersStill) stage.commands.roundForward();
+    else stage.play();
+  }
+
+  function receive() {
+    if (props.value) inbox.receive(props.value);
+  }
+
+  watch("value", receive);
+  receive();
+};

@@ -1,0 +1,242 @@
+// The round in hand: what the drafter guesses, what the target says in its one pass, the verdicts,
+// what is rolled back, and what is kept. One position a column (a row, where the stage is narrow).
+SpecViz.roundView = (() => {
+  const { el, setData, setText, tokenText } = SpecViz.dom;
+  const { STATUSES, ORIGINS, PHASES, DRAFT_STOPS } = SpecViz.vocabulary;
+  const { draftOf, countStatus, numRolledBack } = SpecViz.reducer;
+  const { formatProbability, formatSeconds } = SpecViz.figures;
+
+  const ROWS = { draft: 2, target: 3, verdict: 4, kept: 5 }; // the first row holds the roll back's label
+  const ROW_LABELS = { draft: "Drafter guesses", target: "Target says", verdict: "Verdict", kept: "Kept" };
+
+  function createView() {
+    const title = el("h2", {});
+    const note = el("span", { class: "sv-muted" });
+    const phases = phaseList();
+    const grid = el("div", { class: "sv-grid" });
+    const scroll = el("div", { class: "sv-grid-scroll", tabindex: "0", role: "region", "aria-label": "The round in hand" }, grid);
+    const sentence = el("p", { class: "sv-sentence" });
+    const node = el("section", { class: "sv-round" }, el("div", { class: "sv-zone-head" }, title, note, phases.node), scroll, sentence);
+
+    let built = null; // the round whose cells stand in the grid
+
+    function draw(state, frame) {
+      const event = frame.pending ? pendingRound(frame.pending) : frame.round ? frame.round.event : null;
+      setText(title, event ? `Round ${event.round}` : "Before the first round");
+      setText(note, event ? noteOf(event, frame) : "");
+      phases.draw(event, frame.progress);
+      const key = frame.pending ? null : event;
+      if (key === null || key !== built) {
+        grid.replaceChildren(...(event ? cellsOf(event, numColumns(state, event), state) : emptyCells(state)));
+        built = key;
+      }
+      grid.style.setProperty("--positions", numColumns(state, event));
+      reveal(grid, frame.progress);
+      setText(sentence, frame.sentence);
+    }
+
+    return { node, draw };
+  }
+
+  /** Columns stay where they are from round to round: as many as k + 1. */
+  function numColumns(state, event) {
+    const { num_draft_tokens: k, max_draft_tokens: most } = state.run ? state.run.settings : {};
+    const asked = Number.isInteger(k) ? k : k === "auto" ? Math.min(most || 0, Math.max(4, state.mostDrafted)) : 0;
+    const usual = state.run && state.run.drafter.kind === "none" ? 0 : Math.min(asked, Math.max(4, state.mostDrafted));
+    return Math.max(usual, event ? draftOf(event).length : 0, 0) + 1;
+  }
+
+  function pendingRound(pending) {
+    return { round: pending.round, draft: pending.tokens.filter(Boolean), extra: null, committed: [], isPending: true };
+  }
+
+  function noteOf(event, frame) {
+    if (event.isPending) return "drafting";
+    const stop = DRAFT_STOPS[event.draft_stop];
+    const drafted = draftOf(event).length;
+    if (stop && drafted > 0 && frame.progress.phase !== "draft") return `short draft: ${stop}`;
+    return stop && drafted === 0 ? stop : "";
+  }
+
+  function phaseList() {
+    const items = Object.entries(PHASES).map(([name, phase]) => el("li", { dataset: { phase: name }, title: phase.means }, phase.word));
+    const node = el("ol", { class: "sv-phases", "aria-label": "Phases of a round" }, items);
+    const order = Object.keys(PHASES);
+
+    function draw(event, progress) {
+      const now = progress ? order.indexOf(progress.phase) : -1;
+      items.forEach((item, index) => {
+        const isAbsent = event && order[index] === "rollback" && numRolledBack(event) === 0;
+        setData(item, "state", index === now ? "now" : index < now ? (isAbsent ? "absent" : "over") : isAbsent ? "absent" : null);
+        if (index === now) item.setAttribute("aria-current", "step");
+        else item.removeAttribute("aria-current");
+      });
+    }
+
+    return { node, draw };
+  }
+
+  // ---- cells: all of a round's are made at once, and shown beat by beat ----
+
+  function place(row, position) {
+    return { "--row": ROWS[row], "--position": position };
+  }
+
+  function rowLabels() {
+    return Object.entries(ROW_LABELS).map(([row, label]) => el("span", { class: "sv-row-label", style: { "--row": ROWS[row] } }, label));
+  }
+
+  function emptyCells(state) {
+    const columns = numColumns(state, null);
+    return [...rowLabels(), passBand(null), ...Array.from({ length: columns }, (_, i) => emptyCell("draft", i + 1))];
+  }
+
+  function emptyCell(row, position) {
+    return el("span", { class: "sv-cell sv-empty", "aria-hidden": "true", style: place(row, position) });
+  }
+
+  function cellsOf(event, columns, state) {
+    const draft = draftOf(event);
+    const cells = [...rowLabels(), passBand(event), rollbackMark(event)];
+    draft.forEach((token, index) => cells.push(...positionCells(token, index + 1, event)));
+    for (let position = draft.length + 1; position <= columns; position += 1) cells.push(emptyCell("draft", position));
+    if (event.extra) cells.push(...extraCells(event, draft.length));
+    if (draft.length === 0 && state.run && state.run.drafter.kind === "none") setData(cells[0], "row", "draft");
+    return cells.filter(Boolean);
+  }
+
+  function positionCells(token, position, event) {
+    const cells = [draftCell(token, position)];
+    if (event.isPending) return cells;
+    cells.push(targetCell(token, position), verdictCell(token, position));
+    if (token.status === "accepted") cells.push(keptCell(token, position, "accepted"));
+    return cells;
+  }
+
+  function draftCell(token, position) {
+    return el(
+      "span",
+      { class: "sv-cell sv-draft", dataset: { beat: "draft", at: position, status: token.status }, style: place("draft", position) },
+      tokenText(token),
+      probability(token.draft_prob, "drafter"),
+    );
+  }
+
+  function targetCell(token, position) {
+    const favourite = (token.target_top || [])[0];
+    const isJudged = token.status === "accepted" || token.status === "rejected";
+    const own = favourite ? { id: favourite[0], text: favourite[1] } : null;
+    const isSame = own !== null && own.id === token.id;
+    const content = !isJudged
+      ? [el("span", { class: "sv-void" }, "not judged")]
+      : own
+        ? [tokenText(isSame ? token : own), probability(favourite[2], "target")]
+        : [probability(token.target_prob, "target")];
+    if (isJudged && own && !isSame) content.push(el("span", { class: "sv-aside" }, "draft: ", formatProbability(token.target_prob)));
+    return el(
+      "span",
+      { class: "sv-cell sv-target", dataset: { beat: "verify", judged: isJudged ? "1" : null }, style: place("target", position) },
+      content,
+    );
+  }
+
+  function verdictCell(token, position) {
+    const status = STATUSES[token.status];
+    if (!status) return null;
+    const beat = token.status === "discarded" || token.status === "cut" ? "rollback" : "judge";
+    return el(
+      "span",
+      { class: "sv-cell sv-verdict", dataset: { beat, at: position, status: token.status }, style: place("verdict", position), title: status.means },
+      el("i", { class: "sv-glyph", "aria-hidden": "true" }, status.glyph),
+      el("span", { class: "sv-word" }, status.word),
+      dieOf(token),
+    );
+  }
+
+  /** With a temperature: the die that was thrown, against the chance it had. */
+  function dieOf(token) {
+    if (token.u === null || token.u === undefined || token.accept_prob === null || token.accept_prob === undefined) return null;
+    const sign = token.u < token.accept_prob ? "<" : "≥";
+    return el("span", { class: "sv-die" }, `die ${formatProbability(token.u)} ${sign} ${formatProbability(token.accept_prob)}`);
+  }
+
+  function keptCell(token, position, origin) {
+    const words = ORIGINS[origin] || ORIGINS.unknown;
+    const beat = origin === "accepted" ? "judge" : "land";
+    return el(
+      "span",
+      { class: "sv-cell sv-kept", dataset: { beat, at: position, origin }, style: place("kept", position), title: words.means },
+      tokenText(token),
+      origin === "accepted" ? null : el("span", { class: "sv-word" }, el("i", { "aria-hidden": "true" }, words.glyph), ` ${words.word}`),
+    );
+  }
+
+  /** The extra token lands after the accepted ones; a bonus or plain one has a target cell of its own. */
+  function extraCells(event, numDrafted) {
+    const position = countStatus(event, "accepted") + 1;
+    const cells = [keptCell(event.extra, position, event.extra.kind)];
+    if (position > numDrafted) {
+      const favourite = (event.extra.target_top || [])[0];
+      const own = favourite ? { id: favourite[0], text: favourite[1] } : null;
+      const isSame = !own || own.id === event.extra.id;
+      cells.push(
+        el(
+          "span",
+          { class: "sv-cell sv-target", dataset: { beat: "verify", judged: "1" }, style: place("target", position) },
+          tokenText(isSame ? event.extra : own),
+          probability(isSame ? event.extra.target_prob : favourite[2], "target"),
+        ),
+      );
+    }
+    return cells;
+  }
+
+  /** The band behind the target's row: all positions, one pass. */
+  function passBand(event) {
+    const fed = event ? draftOf(event).length + 1 : 0;
+    const seconds = event && event.seconds ? `, ${formatSeconds(event.seconds.verify)}` : "";
+    const label = event && !event.isPending ? `one pass over ${fed} position${fed === 1 ? "" : "s"}${seconds}` : "";
+    return el("span", { class: "sv-band", dataset: { beat: "verify" } }, el("span", { class: "sv-band-label" }, label));
+  }
+
+  function rollbackMark(event) {
+    const size = event.isPending ? 0 : numRolledBack(event);
+    if (size === 0) return null;
+    const start = draftOf(event).length - size + 1;
+    return el(
+      "span",
+      { class: "sv-rollback", dataset: { beat: "rollback" }, style: { "--position": start, "--size": size } },
+      el("span", { class: "sv-rollback-label" }, `↩ roll back ${size}`),
+    );
+  }
+
+  function probability(value, whose) {
+    if (value === null || value === undefined) return null;
+    return el(
+      "span",
+      { class: "sv-probability", dataset: { whose }, style: { "--p": Math.max(0, Math.min(1, value)) } },
+      el("i", { class: "sv-bar", "aria-hidden": "true" }),
+      el("span", {}, formatProbability(value)),
+    );
+  }
+
+  /** Shows what has happened by now. */
+  function reveal(grid, progress) {
+    for (const cell of grid.children) {
+      const beat = cell.dataset.beat;
+      if (beat) setData(cell, "shown", progress && hasHappened(beat, Number(cell.dataset.at), progress) ? "1" : null);
+    }
+    setData(grid, "rolledBack", progress && progress.rolledBack ? "1" : null);
+    setData(grid, "phase", progress ? progress.phase : null);
+  }
+
+  function hasHappened(beat, at, progress) {
+    if (beat === "draft") return progress.drafted >= at;
+    if (beat === "verify") return progress.verified;
+    if (beat === "judge") return progress.judged >= at;
+    if (beat === "rollback") return progress.rolledBack;
+    return progress.landed;
+  }
+
+  return { createView };
+})();

@@ -1,0 +1,48 @@
+// The line on top: what is shown here, a recording or a live run, of which model, and how it stands.
+SpecViz.sourceView = (() => {
+  const { el, setData, setText } = SpecViz.dom;
+  const { DRAFTERS, REASONS } = SpecViz.vocabulary;
+
+  function createView() {
+    const badge = el("span", { class: "sv-badge" });
+    const title = el("span", { class: "sv-source-title" });
+    const details = el("span", { class: "sv-source-details" });
+    const status = el("p", { class: "sv-status", role: "status" });
+    const node = el("header", { class: "sv-source" }, el("p", { class: "sv-source-line" }, badge, title, details), status);
+
+    /** `status`: {phase: "recording" | "waiting" | "running" | "done" | "error", note} */
+    function draw(state, source) {
+      const isLive = source.kind === "live";
+      setText(badge, isLive ? "Live run" : "Recording");
+      setData(badge, "kind", source.kind);
+      setText(title, state.run ? state.run.target.name : "");
+      setText(details, state.run ? describe(state.run, isLive) : "");
+      setText(status, statusText(state, source));
+      setData(status, "phase", source.phase);
+    }
+
+    return { node, draw };
+  }
+
+  function describe(run, isLive) {
+    const { settings, target, drafter } = run;
+    const k = settings.num_draft_tokens;
+    const drafts = drafter.kind === "none" ? DRAFTERS.none : `${DRAFTERS[drafter.kind] || drafter.kind}, k = ${k}`;
+    const temperature = settings.temperature > 0 ? `temperature ${settings.temperature}` : "greedy";
+    const parts = [drafts, temperature, `${shortDtype(target.dtype)} on ${target.device}`];
+    if (!isLive && run.created) parts.push(`made on ${run.created.slice(0, 10)}`);
+    return parts.join(" · ");
+  }
+
+  const shortDtype = (dtype) => String(dtype).replace("torch.", "");
+
+  function statusText(state, source) {
+    if (source.note) return source.note;
+    if (state.failed) return state.failed.error;
+    if (source.kind === "recording") return "A real run, recorded: play it, or press Run for one of your own";
+    if (source.phase === "running") return "Generating";
+    return state.finished ? `Finished: ${REASONS[state.finished.reason] || state.finished.reason}` : "";
+  }
+
+  return { createView };
+})();

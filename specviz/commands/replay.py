@@ -1,0 +1,84 @@
+"""`specviz replay FILE`: a recorded run again, in the terminal, with no model and no waiting."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import sys
+import time
+
+from specviz.errors import BadRequest
+from specviz.events import Round
+from specviz.trace.reader import Trace, read_trace
+from specviz.trace.summary import summarize
+from specviz.trace.terminal import TraceTerminal, pauses
+
+NAME = "replay"
+HELP = "show a recorded run in the terminal, round by round"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "file", metavar="FILE", help="a trace that `generate --trace FILE` wrote; - reads standard input"
+    )
+    parser.add_argument(
+        "--speed",
+        type=float,
+        metavar="X",
+        help="replay at X times the recorded pace (1 is as it was); without it everything is shown at once",
+    )
+    parser.add_argument("--round", type=int, metavar="N", help="show only round N")
+    parser.add_argument("--json", action="store_true", help="print the run's summary as one JSON object instead")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Returns 0; a reader of the output that goes away early is no fault.
+
+    Raises:
+        BadRequest: the file is no valid trace, or --speed or --round has no meaning for it.
+    """
+    if args.speed is not None and not (math.isfinite(args.speed) and args.speed > 0):
+        raise BadRequest(f"--speed is {args.speed:g}: give a number above 0, 1 being the recorded pace.")
+    trace = read_trace(sys.stdin.buffer if args.file == "-" else args.file)
+    try:
+        if args.json:
+            _print_json(trace)
+        else:
+            _replay(trace, args.speed, args.round)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _close_quietly()
+    return 0
+
+
+def _print_json(trace: Trace) -> None:
+    summary = {**summarize(trace), "incomplete": trace.is_incomplete}
+    print(json.dumps(summary, allow_nan=False))  # ASCII only: safe for any terminal and any pipe
+
+
+def _replay(trace: Trace, speed: float | None, only_round: int | None) -> None:
+    terminal = TraceTerminal(sys.stdout)
+    if only_round is not None:
+        terminal.show_round(_round_of(trace, only_round))
+        return
+    for event, seconds in pauses(trace, speed or math.inf):
+        if seconds > 0:
+            time.sleep(seconds)
+        terminal.show(event)
+    terminal.show_summary(trace, trace.is_incomplete)
+
+
+def _round_of(trace: Trace, number: int) -> Round:
+    rounds = [event for event in trace if event["type"] == "round"]
+    if not rounds:
+        raise BadRequest(f"--round is {number}, and this trace has no round: leave --round out.")
+    if not 1 <= number <= len(rounds):
+        raise BadRequest(f"--round is {number}: this trace has the rounds 1 to {len(rounds)}.")
+    return rounds[number - 1]
+
+
+def _close_quietly() -> None:
+    """Point standard output at nothing, so that Python's last flush finds no broken pipe either."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,26 @@
+"""The drafters, by kind. Adding one: write its file, add its line here, and its name to `config.DRAFTER_KINDS`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from specviz.config import RunSettings
+from specviz.drafters.base import Drafter
+from specviz.drafters.draft_model import DraftModel
+from specviz.drafters.early_exit import EarlyExit
+from specviz.drafters.prompt_lookup import PromptLookup
+from specviz.engine.language_model import LanguageModel
+
+# (target, draft model or None, settings) -> Drafter
+DRAFTERS: dict[str, Callable[[LanguageModel, LanguageModel | None, RunSettings], Drafter]] = {
+    "draft_model": DraftModel.for_run,
+    "prompt_lookup": PromptLookup.for_run,
+    "early_exit": EarlyExit.for_run,
+}
+
+
+def make_drafter(target: LanguageModel, draft: LanguageModel | None, settings: RunSettings) -> Drafter | None:
+    """The drafter that the settings name; None for plain decoding."""
+    if settings.drafter == "none" or settings.most_draft_tokens == 0:
+        return None
+    return DRAFTERS[settings.drafter](target, draft, settings)

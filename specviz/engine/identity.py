@@ -1,0 +1,100 @@
+"""The comparison with plain decoding: "identical" is said only of what was checked in this run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from specviz.config import RunSettings
+from specviz.engine.logits import LogitsPipeline
+from specviz.engine.prefill import feed_in_chunks
+from specviz.engine.speculative import decode
+from specviz.events import FirstDifference, Identity, RunFinished
+
+if TYPE_CHECKING:
+    from specviz.engine.loader import ModelPair
+
+WHY_SAMPLED = "sampled: speculation keeps the distribution of the text, not the text itself"
+WHY_STOPPED = "the run was stopped before it could be compared"
+
+
+def compare_with_plain(
+    pair: ModelPair,
+    prompt_ids: Sequence[int],
+    settings: RunSettings,
+    eos_token_ids: frozenset[int],
+    finished: RunFinished,
+    is_cancelled: Callable[[], bool],
+) -> Identity:
+    """Decode plainly with the same model and settings, and compare the ids of `finished` with it.
+
+    A run that its deadline ended is compared as far as it came. Sampled runs are not compared (null
+    with the reason), but the plain run's speed is measured all the same.
+    """
+    num_new = len(finished["token_ids"])
+    if num_new == 0 or is_cancelled():
+        return {"type": "identity", "against": "plain", "identical": None, "why": WHY_STOPPED}
+    length = num_new if finished["reason"] == "deadline" else settings.max_new_tokens
+    plain_settings = replace(
+        settings,
+        drafter="none",
+        deadline=None,
+        trace_detail="none",
+        max_new_tokens=length,
+        min_new_tokens=min(settings.min_new_tokens, length),
+    )
+    *_, plain = decode(
+        pair.target,
+        None,
+        prompt_ids,
+        pair.vocabulary,
+        plain_settings,
+        eos_token_ids=eos_token_ids,
+        is_cancelled=is_cancelled,
+    )
+    event: Identity = {
+        "type": "identity",
+        "against": "plain",
+        "identical": None,
+        "plain_seconds": plain["seconds"],
+        "plain_tokens_per_second": plain["metrics"]["tokens_per_second"],
+    }
+    if plain["reason"] == "cancelled":
+        return {**event, "why": WHY_STOPPED}
+    if not settings.is_greedy:
+        return {**event, "why": WHY_SAMPLED}
+    event["identical"] = plain["token_ids"] == finished["token_ids"]
+    if not event["identical"]:
+        event["first_difference"] = _first_difference(
+            pair, prompt_ids, plain_settings, eos_token_ids, plain["token_ids"], finished["token_ids"]
+        )
+    return event
+
+
+def _first_difference(
+    pair: ModelPair,
+    prompt_ids: Sequence[int],
+    settings: RunSettings,
+    eos_token_ids: frozenset[int],
+    plain_ids: list[int],
+    other_ids: list[int],
+) -> FirstDifference:
+    """Where the two part, and how close the target's two best logits were there (one fresh pass)."""
+    pairs = zip(plain_ids, other_ids, strict=False)
+    position = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(plain_ids), len(other_ids)))
+    context = [*prompt_ids, *plain_ids[:position]]
+    cache = pair.target.new_cache()
+    feed_in_chunks(pair.target, context[:-1], cache, lambda: False)
+    logits = pair.target.forward(context[-1:], cache, num_logits=1).logits
+    vocab_size = min(pair.target.vocab_size, pair.vocabulary.size)
+    adjusted = LogitsPipeline(settings, vocab_size, len(prompt_ids), eos_token_ids).adjust(logits, context)
+    best, second = adjusted[0].topk(2).values.tolist()
+    ids = [sequence[position] if position < len(sequence) else None for sequence in (plain_ids, other_ids)]
+    return {
+        "position": position,
+        "ids": ids,
+        "texts": [None if token_id is None else pair.vocabulary.lone_text(token_id) for token_id in ids],
+        "top2_gap": best - second,
+        "dtype": str(pair.target.dtype).removeprefix("torch."),
+    }

@@ -1,0 +1,199 @@
+"""Loading a target and, if there is one, its draft model. Nothing loads before it is asked for.
+
+Safetensors only, and never code that came with a model (`trust_remote_code` stays False).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from specviz.engine.embedded import EMBEDDED_NAME, embedded_model_dir
+from specviz.engine.language_model import LanguageModel
+from specviz.errors import BadRequest, RunFailed
+
+if TYPE_CHECKING:
+    import torch
+
+    from specviz.engine.tokens import Vocabulary
+
+DEVICES = ("auto", "cpu", "cuda", "mps")
+DTYPES = ("auto", "bfloat16", "float16", "float32")
+DRAFT_PRECISIONS = (*DTYPES, "int8", "int4")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPair:
+    """What a run needs of models; shared by runs, changed by none.
+
+    Attributes:
+        draft: None where the drafter has no model of its own.
+        eos_token_ids: the target's own end tokens.
+    """
+
+    target: LanguageModel
+    vocabulary: Vocabulary
+    draft: LanguageModel | None
+    eos_token_ids: frozenset[int]
+
+
+def load_pair(
+    target: str | None = None,
+    draft: str | None = None,
+    *,
+    device: str = "auto",
+    dtype: str = "auto",
+    draft_precision: str = "auto",
+    revision: str | None = None,
+    draft_revision: str | None = None,
+    notify: Callable[[str], None] = lambda text: None,
+) -> ModelPair:
+    """Load models by folder or hub id; None = the embedded target, and no draft model.
+
+    Args:
+        draft_precision: a dtype, or "int8"/"int4" weights through optimum-quanto.
+        notify: told what is going on, in short sentences.
+
+    Raises:
+        BadRequest: no such model, not one that can be used, or the two do not belong together.
+        RunFailed: it does not fit into memory.
+    """
+    _check_choice("device", device, DEVICES)
+    _check_choice("dtype", dtype, DTYPES)
+    _check_choice("draft_precision", draft_precision, DRAFT_PRECISIONS)
+    from specviz.engine.pairing import refuse_unfit_draft
+    from specviz.engine.tokens import Vocabulary
+
+    chosen_device = choose_device(device)
+    chosen_dtype = choose_dtype(dtype, chosen_device)
+    source = str(embedded_model_dir()) if target is None else target
+    notify(f"Loading {EMBEDDED_NAME if target is None else target}")
+    vocabulary = Vocabulary(load_tokenizer(source, revision))
+    target_name = EMBEDDED_NAME if target is None else _display_name(target)
+    target_model, eos_token_ids = _load_model(source, target_name, chosen_device, chosen_dtype, revision)
+    if not eos_token_ids and vocabulary.tokenizer.eos_token_id is not None:
+        eos_token_ids = frozenset([vocabulary.tokenizer.eos_token_id])
+
+    draft_model = None
+    if draft is not None:
+        notify(f"Loading {draft}")
+        draft_vocabulary = Vocabulary(load_tokenizer(draft, draft_revision))
+        draft_dtype = chosen_dtype if draft_precision in ("auto", "int8", "int4") else choose_dtype(draft_precision, chosen_device)
+        draft_model, _ = _load_model(
+            draft, _display_name(draft), chosen_device, draft_dtype, draft_revision, weights=draft_precision
+        )
+        refuse_unfit_draft(vocabulary, draft_vocabulary, draft_model)
+    return ModelPair(target_model, vocabulary, draft_model, eos_token_ids)
+
+
+def choose_device(device: str) -> torch.device:
+    """The device that "auto" means here, or the named one if this machine has it."""
+    import torch
+
+    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    if device == "auto":
+        return torch.device(next(name for name, is_there in available.items() if is_there))
+    if not available[device]:
+        here = ", ".join(name for name, is_there in available.items() if is_there)
+        raise BadRequest(f"device is {device!r}, which this machine does not have: choose auto or one of {here}.")
+    return torch.device(device)
+
+
+def choose_dtype(dtype: str, device: torch.device) -> torch.dtype:
+    """The dtype that "auto" means on the device: bfloat16 where it is fast, else float32."""
+    import torch
+
+    if dtype != "auto":
+        return getattr(torch, dtype)
+    if device.type == "cuda":
+        return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
+    if device.type == "mps":
+        return torch.float16
+    return torch.bfloat16 if cpu_has_fast_bf16() else torch.float32
+
+
+def cpu_has_fast_bf16() -> bool:
+    """Whether this CPU multiplies bfloat16 in hardware (AVX-512 BF16 or AMX)."""
+    import torch
+
+    checks = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
+    return any(getattr(torch.cpu, check, lambda: False)() for check in checks)
+
+
+def load_tokenizer(source: str, revision: str | None = None):
+    """The tokenizer of a folder or hub id."""
+    from transformers import AutoTokenizer
+
+    with _clear_errors(source):
+        return AutoTokenizer.from_pretrained(source, revision=revision, trust_remote_code=False)
+
+
+def _load_model(
+    source: str,
+    name: str,
+    device: torch.device,
+    dtype: torch.dtype,
+    revision: str | None,
+    weights: str = "auto",
+) -> tuple[LanguageModel, frozenset[int]]:
+    from transformers import AutoModelForCausalLM
+
+    from specviz.engine.hf_model import TransformersModel
+
+    placement = {"device_map": "auto"} if device.type == "cuda" else {}
+    with _clear_errors(source):
+        module = AutoModelForCausalLM.from_pretrained(
+            source, revision=revision, dtype=dtype, use_safetensors=True, trust_remote_code=False, **placement
+        )
+        if not placement:
+            module = module.to(device)
+        if weights in ("int8", "int4"):
+            _quantize(module, weights)
+    eos = module.generation_config.eos_token_id
+    eos_token_ids = frozenset([] if eos is None else [eos] if isinstance(eos, int) else eos)
+    found_revision = revision or getattr(module.config, "_commit_hash", None)
+    return TransformersModel(module, name, found_revision), eos_token_ids
+
+
+def _quantize(module, weights: str) -> None:
+    """Weights only, in place, in a model that nobody else has seen yet."""
+    from optimum.quanto import freeze, qint4, qint8, quantize
+
+    quantize(module, weights={"int8": qint8, "int4": qint4}[weights], exclude="lm_head")
+    freeze(module)
+
+
+def _display_name(source: str) -> str:
+    return Path(source).name if Path(source).is_dir() else source
+
+
+def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise BadRequest(f"{name} is {value!r}: choose one of {', '.join(choices)}.")
+
+
+class _clear_errors:  # noqa: N801 - reads as a statement
+    """Turns what transformers raises about a model's files into one sentence."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind, error, traceback) -> None:
+        if error is None or isinstance(error, (BadRequest, KeyboardInterrupt)):
+            return
+        import torch
+
+        if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
+            raise RunFailed(f"{self._source} does not fit into memory: choose a smaller model or a smaller dtype.") from error
+        if isinstance(error, (OSError, ValueError, KeyError, ImportError, RuntimeError)) or "safetensors" in type(error).__module__:
+            first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            where = "in that folder" if Path(self._source).is_dir() else "as a folder here or on the hub"
+            raise BadRequest(
+                f"{self._source!r} could not be loaded {where} as a causal language model with safetensors weights "
+                f"({first_line[:300]}): name a folder or a hub id that holds one, or leave it out for the embedded model."
+            ) from error

@@ -1,0 +1,304 @@
+"""The speculative loop: draft, verify, commit, roll back. Plain decoding is the same loop without a drafter.
+
+Leviathan et al. 2023 (arXiv 2211.17192), Algorithm 1, kept between rounds in this state: the newest
+committed token is pending, that is, every cache holds at most committed length - 1 positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specviz.config import RunSettings
+from specviz.drafters.base import DraftedToken, Drafter, DraftSession, RunContext
+from specviz.engine.clock import Laps, RunClock
+from specviz.engine.describe import RoundDescriber, TokenChances
+from specviz.engine.dice import Dice
+from specviz.engine.language_model import LanguageModel
+from specviz.engine.logits import LogitsPipeline
+from specviz.engine.prefill import feed_in_chunks
+from specviz.engine.stopping import GeneratedText, StopRules
+from specviz.engine.tokens import TokenTexts, Vocabulary
+from specviz.engine.verify import Verdict, verify_greedy, verify_rejection
+from specviz.errors import BadRequest
+from specviz.events import CacheUse, Event, FinishReason, Token
+from specviz.metrics import MetricsFold
+
+
+def decode(
+    target: LanguageModel,
+    drafter: Drafter | None,
+    prompt_ids: Sequence[int],
+    vocabulary: Vocabulary,
+    settings: RunSettings,
+    *,
+    eos_token_ids: frozenset[int] = frozenset(),
+    is_cancelled: Callable[[], bool] = lambda: False,
+    live_drafts: bool = False,
+    clock: RunClock | None = None,
+) -> Iterator[Event]:
+    """Generate after `prompt_ids`: yields `prefill`, the `round`s, and `run_finished`.
+
+    Args:
+        drafter: what proposes; None decodes plainly, one token a round.
+        live_drafts: also yield a `draft_token` event for each drafted token, as it is drawn.
+
+    Raises:
+        BadRequest: the prompt does not fit, or the settings do not fit the vocabulary.
+        RunFailed: a model's logits are not numbers.
+    """
+    run = _Run(target, drafter, list(prompt_ids), vocabulary, settings, eos_token_ids, is_cancelled, clock or RunClock())
+    yield from run.clock.hand_over(run.prefill())
+    while (reason := run.finish_reason or run.interruption()) is None:
+        for event in run.round(live_drafts):
+            yield from run.clock.hand_over(event)
+    yield from run.clock.hand_over(run.finished(reason))
+
+
+class _Run:
+    """The private state of one run."""
+
+    def __init__(
+        self,
+        target: LanguageModel,
+        drafter: Drafter | None,
+        prompt_ids: list[int],
+        vocabulary: Vocabulary,
+        settings: RunSettings,
+        eos_token_ids: frozenset[int],
+        is_cancelled: Callable[[], bool],
+        clock: RunClock,
+    ) -> None:
+        self.clock, self.settings, self.target = clock, settings, target
+        self.committed = prompt_ids
+        self.num_prompt = len(prompt_ids)
+        self.rules = StopRules(eos_token_ids, settings.max_new_tokens, target.max_positions)
+        self.finish_reason: FinishReason | None = None
+        self.metrics = MetricsFold()
+        self.prefill_seconds = 0.0
+        self._is_cancelled = is_cancelled
+        self._refuse_unfit_prompt(vocabulary)
+
+        vocab_size = min(target.vocab_size, vocabulary.size)
+        self.pipeline = LogitsPipeline(settings, vocab_size, self.num_prompt, eos_token_ids)
+        self.dice = Dice(settings.seed)
+        self.texts = TokenTexts(vocabulary, prompt_ids)
+        self.generated = GeneratedText(settings.stop)
+        self.describer = RoundDescriber(vocabulary, settings.trace_detail)
+
+        self.cache = target.new_cache()
+        self.feature_layers = drafter.feature_layers if drafter else ()
+        self.session: DraftSession | None = None
+        if drafter:
+            wants_probs = settings.trace_detail != "none"
+            confidence = settings.draft_threshold if settings.is_adaptive else None
+            self.session = drafter.open(
+                RunContext(
+                    self.cache, self.pipeline, self.dice, eos_token_ids, confidence, wants_probs, self._should_stop
+                )
+            )
+
+    # -- The algorithm -------------------------------------------------------------------------
+
+    def prefill(self) -> Event:
+        """Feed every prompt token but the last, to the target and to the drafter; nothing is committed."""
+        laps = Laps(self.clock, "target", "draft")
+        prompt = self.committed[:-1]
+        features = feed_in_chunks(self.target, prompt, self.cache, self._should_stop, self.feature_layers)
+        self.target.synchronize()
+        laps.end("target")
+        if self.session:
+            self.session.prefill(self.committed, features)
+        laps.end("draft")
+        self.prefill_seconds = self.clock.busy
+        return {
+            "type": "prefill",
+            "t": self.clock.elapsed,
+            "seconds": laps.seconds,
+            "cache": {"target": self.cache.length, "draft": self._draft_cache_length()},
+            "committed": [],
+        }
+
+    def round(self, live_drafts: bool) -> Iterator[Event]:
+        """One round: exactly one target forward. Yields its event (after `draft_token`s, if live)."""
+        laps = Laps(self.clock, "draft", "verify", "other")
+        index = self.metrics.counts["rounds"] + 1
+        length_before, draft_length_before = self.cache.length, self._draft_cache_length()
+        assert length_before == len(self.committed) - 1, "the newest token is pending, and only that one"
+
+        # Draft.
+        draft: list[DraftedToken] = []
+        draft_stop = yield from self._draft(draft, index, live_drafts, laps)
+        if draft and self._should_stop():
+            self._roll_back(0, {})
+            return
+        draft_ids = [token.token_id for token in draft]
+        assert self.cache.length == length_before, "a drafter leaves the target's cache as long as it found it"
+
+        # Verify: the pending token and the draft, in one pass.
+        fed = [self.committed[-1], *draft_ids]
+        output = self.target.forward(fed, self.cache, feature_layers=self.feature_layers)
+        self.target.synchronize()
+        laps.end("verify")
+        adjusted = self.pipeline.adjust(output.logits, self.committed, draft_ids)
+        verdict, uniforms, extra_uniform = self._verify(draft, adjusted, index)
+
+        # Commit, token by token, up to the one that ends the run.
+        texts_before = self.texts.fork()
+        block = [*draft_ids[: verdict.num_accepted], verdict.extra_id]
+        kept = self._commit(block)
+
+        # Roll back.
+        peak, draft_peak = self.cache.length, self._draft_cache_length()
+        self._roll_back(len(kept), output.features)
+
+        event: Event = {
+            "type": "round",
+            "round": index,
+            "t": 0.0,
+            **self.describer.describe(
+                texts_before, draft, adjusted, verdict, TokenChances(uniforms, extra_uniform), kept
+            ),
+            "draft_stop": draft_stop,
+            "committed": [token["id"] for token in kept],
+            "cache": {
+                "target": self._cache_use(self.cache, length_before, peak),
+                "draft": self._draft_cache_use(draft_length_before, draft_peak),
+            },
+        }
+        if self.session and self.session.shared_layers:
+            event["cache"]["shared_layers"] = self.session.shared_layers
+        laps.end("other")
+        event["t"], event["seconds"] = self.clock.elapsed, laps.seconds
+        self.metrics.add(event)
+        yield event
+
+    def _draft(
+        self, draft: list[DraftedToken], index: int, live_drafts: bool, laps: Laps
+    ) -> Iterator[Event]:
+        """Fill `draft`; returns why it is shorter than k (or None)."""
+        if self.session is None:
+            return None
+        wanted = self.settings.most_draft_tokens
+        longest, cut_by = self.rules.longest_draft(wanted, self._num_new, len(self.committed))
+        proposals = self.session.propose(self.committed, longest, index)
+        while True:
+            try:
+                token = next(proposals)
+            except StopIteration as end:
+                stopped_by = end.value
+                break
+            draft.append(token)
+            if self._should_stop():
+                proposals.close()
+                stopped_by = None
+                break
+            if live_drafts:
+                laps.end("draft")
+                yield self.describer.drawn(self.texts, draft, index, self.clock.elapsed)
+                laps.end("other")
+        assert len(draft) <= longest, "a drafter never proposes more than it was asked for"
+        laps.end("draft")
+        if len(draft) == wanted:
+            return None
+        return cut_by if len(draft) == longest else stopped_by
+
+    def _verify(
+        self, draft: list[DraftedToken], adjusted: Tensor, index: int
+    ) -> tuple[Verdict, list[float], float | None]:
+        """The verdict, the dice of the acceptance tests, and the die of the extra token (none when greedy)."""
+        draft_ids = [token.token_id for token in draft]
+        if self.pipeline.is_greedy:
+            return verify_greedy(draft_ids, adjusted.argmax(-1).tolist()), [], None
+        first = len(self.committed)
+        uniforms = [self.dice.uniform(index, first + i, "accept") for i in range(len(draft))]
+        extra_uniform = self.dice.uniform(index, first, "extra")
+        draft_probs = None
+        if draft and draft[0].probs is not None:
+            draft_probs = torch.stack([token.probs for token in draft]).to(adjusted.device)
+        target_probs = self.pipeline.distribution(adjusted)
+        verdict = verify_rejection(draft_ids, draft_probs, target_probs, uniforms, extra_uniform)
+        return verdict, uniforms, extra_uniform
+
+    def _commit(self, block: list[int]) -> list[Token]:
+        """Commit the block up to the token that ends the run; returns what was committed."""
+        kept: list[Token] = []
+        for token_id in block:
+            token = self.texts.append(token_id)
+            self.committed.append(token_id)
+            kept.append(token)
+            self.finish_reason = self.rules.reason_after(
+                token_id, self.generated.append(token), self._num_new, len(self.committed)
+            )
+            if self.finish_reason:
+                break
+        return kept
+
+    def _roll_back(self, num_kept: int, features: dict[int, Tensor]) -> None:
+        """Cut both caches to the committed text, less its pending token."""
+        self.cache.truncate(len(self.committed) - 1)
+        if self.session:
+            # The features of the fed tokens that stay: the pending one and all kept but the newest.
+            self.session.commit(self.committed, {layer: states[:num_kept] for layer, states in features.items()})
+            assert self._draft_cache_length() is None or self._draft_cache_length() < len(self.committed)
+
+    # -- Around it -----------------------------------------------------------------------------
+
+    @property
+    def _num_new(self) -> int:
+        return len(self.committed) - self.num_prompt
+
+    def interruption(self) -> FinishReason | None:
+        """Whether somebody outside ends the run."""
+        if self._is_cancelled():
+            return "cancelled"
+        deadline = self.settings.deadline
+        return "deadline" if deadline is not None and self.clock.elapsed >= deadline else None
+
+    def _should_stop(self) -> bool:
+        return self.interruption() is not None
+
+    def finished(self, reason: FinishReason) -> Event:
+        seconds = self.metrics.seconds
+        return {
+            "type": "run_finished",
+            "t": self.clock.elapsed,
+            "reason": reason,
+            "token_ids": self.committed[self.num_prompt :],
+            "text": self.generated.text,
+            "output_text": self.generated.output_text,
+            "counts": self.metrics.counts,
+            "metrics": self.metrics.metrics(),
+            "seconds": {
+                "prefill": self.prefill_seconds,
+                "rounds": sum(seconds.values()),
+                "waiting": self.clock.waiting,
+                "total": self.clock.elapsed,
+            },
+        }
+
+    def _draft_cache_length(self) -> int | None:
+        return self.session.cache.length if self.session and self.session.cache else None
+
+    def _cache_use(self, cache, before: int, peak: int) -> CacheUse:
+        return {"before": before, "peak": peak, "after": cache.length, "bytes": cache.num_bytes}
+
+    def _draft_cache_use(self, before: int | None, peak: int | None) -> CacheUse | None:
+        return None if before is None else self._cache_use(self.session.cache, before, peak)
+
+    def _refuse_unfit_prompt(self, vocabulary: Vocabulary) -> None:
+        if not self.committed:
+            raise BadRequest("The prompt has no tokens: type something.")
+        longest = self.target.max_positions
+        if longest is not None and self.num_prompt >= longest:
+            raise BadRequest(
+                f"The prompt has {self.num_prompt} tokens, and {self.target.name} holds {longest} with the answer: shorten it."
+            )
+        if (largest := max(self.committed)) >= min(self.target.vocab_size, vocabulary.size):
+            raise BadRequest(
+                f"The prompt has token id {largest}, but {self.target.name} knows ids below "
+                f"{min(self.target.vocab_size, vocabulary.size)}: use the model's own tokenizer."
+            )

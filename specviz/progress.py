@@ -1,0 +1,70 @@
+"""Progress of long work on stderr: a bar where there is a terminal, else one line for each stage."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+STAGES = {
+    "wait": "Waiting for another SpecViz that is fetching the model",
+    "download": "Downloading the model",
+    "convert": "Converting the model (once)",
+}
+
+
+class Progress(Protocol):
+    """Told about long work: a stage (a key of `STAGES`), how much is done, and of how much (0 = unknown)."""
+
+    def __call__(self, stage: str, done: int, total: int) -> None: ...
+
+
+def no_progress(stage: str, done: int, total: int) -> None:
+    """Says nothing."""
+
+
+@contextmanager
+def terminal_progress() -> Iterator[Progress]:
+    """A `Progress` that draws on stderr while the block runs, and never on stdout."""
+    if sys.stderr.isatty():
+        with _bar() as report:
+            yield report
+    else:
+        yield _Lines()
+
+
+class _Lines:
+    def __init__(self) -> None:
+        self._stage = ""
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        if stage != self._stage:
+            self._stage = stage
+            size = f" ({total / 1e6:.0f} MB)" if stage == "download" else ""
+            print(f"{STAGES[stage]}{size} ...", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def _bar() -> Iterator[Progress]:
+    from rich.console import Console
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as RichProgress
+
+    columns = [
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=20),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[amount]}"),
+        TimeElapsedColumn(),
+    ]
+    tasks: dict[str, int] = {}
+    with RichProgress(*columns, console=Console(stderr=True)) as bar:
+
+        def report(stage: str, done: int, total: int) -> None:
+            if stage not in tasks:
+                tasks[stage] = bar.add_task(STAGES[stage], total=None, amount="")
+            amount = f"{done / 1e6:.0f}/{total / 1e6:.0f} MB" if stage == "download" else ""
+            bar.update(tasks[stage], completed=done, total=total or None, amount=amount)
+
+        yield report

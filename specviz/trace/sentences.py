@@ -1,0 +1,137 @@
+"""What happened, in plain words: the one place that the terminal's sentences come from.
+
+Pure functions of events. The page says the same in its own script, word for word.
+"""
+
+from __future__ import annotations
+
+from specviz.events import ExtraToken, Identity, Round, Token
+from specviz.trace.visible_text import shortened, visible_text
+
+LONGEST_QUOTE = 40
+
+WHY_NOTHING_WAS_DRAFTED = {
+    "confidence": "the drafter was not sure enough",
+    "eos": "the drafter saw the end",
+    "context": "the context had no room for a draft",
+    "budget": "only one token was left to write",
+    "no_match": "the text held no earlier match",
+}
+WHY_THE_DRAFT_ENDED_EARLY = {
+    "confidence": "the drafter was no longer sure enough",
+    "eos": "the drafter drafted the end token",
+    "context": "the context had no more room",
+    "budget": "no more tokens were allowed",
+    "no_match": "the earlier match had no more to offer",
+}
+WHY_IT_ENDED = {
+    "eos": "the target said its end token",
+    "stop": "a stop string was written",
+    "length": "the allowed number of new tokens was reached",
+    "context": "the target's context is full",
+    "cancelled": "the run was stopped",
+    "deadline": "the deadline had passed",
+}
+
+
+def round_sentence(event: Round) -> str:
+    """One round in one sentence, such as
+
+    3 of 5 accepted; the target would not say ' fox'; it said ' dog'; rolled back 2; kept 4 tokens for one
+    target pass.
+    """
+    parts = [*_draft_parts(event), *_extra_parts(event)]
+    withdrawn = num_rolled_back(event)
+    if withdrawn:
+        parts.append(f"rolled back {withdrawn}")
+    parts.append(f"kept {counted(len(event['committed']), 'token')} for one target pass")
+    sentence = "; ".join(parts)
+    return f"{sentence[0].upper()}{sentence[1:]}."
+
+
+def num_rolled_back(event: Round) -> int:
+    """Drafted tokens that were withdrawn: rejected, discarded and cut ones."""
+    return sum(token["status"] != "accepted" for token in event["draft"])
+
+
+def draft_stop_note(event: Round) -> str | None:
+    """Why fewer tokens than asked for were drafted, or None when that needs no saying here."""
+    if not event["draft"]:
+        return None  # the sentence of the round says it
+    return WHY_THE_DRAFT_ENDED_EARLY.get(event["draft_stop"])
+
+
+def identity_sentence(identity: Identity | None) -> str:
+    """What this run may claim about plain decoding: only what its identity event says."""
+    if identity is None:
+        return "Identical to plain decoding: not checked in this run."
+    if identity["identical"] is None:
+        return f"Identical to plain decoding: not comparable ({visible_text(identity['why'])})."
+    if identity["identical"]:
+        return "Identical to plain decoding: yes, checked in this run."
+    difference = identity["first_difference"]
+    plain, this_run = (_text_or_end(text) for text in difference["texts"])
+    gap = difference["top2_gap"]
+    closeness = (
+        f"; the target's top two logits there were {gap:.3g} apart in {difference['dtype']}" if gap is not None else ""
+    )
+    return (
+        f"Identical to plain decoding: no; the first difference is at new token {difference['position'] + 1}, "
+        f"where plain decoding says {plain} and this run said {this_run}{closeness}."
+    )
+
+
+def quoted(token: Token) -> str:
+    """A token as a sentence names it: its text in quotes, or its bytes, or its id."""
+    if token["text"]:
+        return f"'{shortened(visible_text(token['text']), LONGEST_QUOTE)}'"
+    if token.get("bytes"):
+        return f"the bytes {token['bytes'][:LONGEST_QUOTE]}"
+    return f"token {token['id']}" if token["id"] is not None else "a token"
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 token`, `2 tokens`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _draft_parts(event: Round) -> list[str]:
+    num_drafted = len(event["draft"])
+    num_accepted = sum(token["status"] == "accepted" for token in event["draft"])
+    if num_drafted == 0:
+        why = WHY_NOTHING_WAS_DRAFTED.get(event["draft_stop"])
+        return [f"nothing was drafted, as {why}" if why else "nothing was drafted"]
+    parts = [f"{num_accepted} of {num_drafted} accepted"]
+    num_cut = sum(token["status"] == "cut" for token in event["draft"])
+    if event["extra"] is None:
+        last = [token for token in event["draft"] if token["status"] == "accepted"][-1]
+        parts.append(f"generation stopped at {quoted(last)}")
+    if num_cut:
+        parts.append(f"{num_cut} drafted after it {'was' if num_cut == 1 else 'were'} never judged")
+    return parts
+
+
+def _extra_parts(event: Round) -> list[str]:
+    extra = event["extra"]
+    if extra is None:
+        return []
+    if extra["kind"] == "bonus":
+        return [f"the target added {quoted(extra)} as a bonus"]
+    if extra["kind"] == "plain":
+        return [f"the target said {quoted(extra)}"]
+    return _correction_parts(event, extra)
+
+
+def _correction_parts(event: Round, extra: ExtraToken) -> list[str]:
+    rejected = next(token for token in event["draft"] if token["status"] == "rejected")
+    die, chance = rejected.get("u"), rejected.get("accept_prob")
+    if die is None or chance is None:
+        return [f"the target would not say {quoted(rejected)}", f"it said {quoted(extra)}"]
+    return [
+        f"{quoted(rejected)} lost its throw ({die:.3f}, and it needed less than {chance:.3f})",
+        f"the target drew {quoted(extra)} instead",
+    ]
+
+
+def _text_or_end(text: str | None) -> str:
+    return "nothing more" if text is None else f"'{shortened(visible_text(text), LONGEST_QUOTE)}'"

@@ -1,0 +1,134 @@
+"""Greedy speculative decoding equals plain decoding, and equals transformers' own `generate`, id for id.
+
+Every drafter, k of 1 to 8 and adaptive, in fp32, on a tiny model of every family, over prompts of every kind.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from tests.engine.runs import (
+    DRAFTING,
+    byte_vocabulary,
+    finished,
+    generate_ids,
+    new_ids,
+    rounds,
+    run_events,
+    tiny_draft,
+    tiny_target,
+)
+from tests.tiny_models import FAMILIES, MAX_POSITIONS, build_model, tiny_model
+from tests.tiny_tokenizers import HARD_TEXT
+
+NUM_NEW = 20
+EVERY_K = (1, 2, 3, 4, 5, 6, 7, 8, "auto")
+CHAT_PROMPTS = ("hello world", "what is the capital of France?", "repeat the word hello", "naïve 한국어?")
+RAW_PROMPTS = (
+    "The quick brown fox jumps over",
+    "the there then they them",
+    "user assistant system",
+    "Paris is the capital of",
+    "def add(a, b):\n    return",
+    "for i in range(10):\n    print(",
+    "x = {'a': 1, \"b\": [2, 3]}\n",
+    HARD_TEXT,
+    "👩‍🚀👩‍🚀👩‍🚀",
+    "naïve café déjà vu",
+    "한국어 한국어 한국어",
+    "one two three one two three one two",
+    "hello hello hello hello hello",
+    "ababababababab",
+    "a",
+    "\n",
+)
+
+
+@cache
+def prompts() -> dict[str, list[int]]:
+    """Chat, prose, code, unicode, repetitive, one token, and up to the context's end."""
+    vocabulary = byte_vocabulary()
+    encoded = {f"chat: {text}": vocabulary.encode(text, raw=False)[1] for text in CHAT_PROMPTS}
+    encoded |= {f"raw: {text!r}": vocabulary.encode(text, raw=True)[1] for text in RAW_PROMPTS}
+    long_text = vocabulary.encode("The dog sleeps on and on. " * 40, raw=True)[1]
+    encoded |= {f"{room} from the end": long_text[: MAX_POSITIONS - room] for room in (1, 2, 5, 12)}
+    assert len(encoded) >= 20
+    assert sum(len(ids) == 1 for ids in encoded.values()) == 2
+    return encoded
+
+
+@cache
+def reference(family: str) -> dict[str, list[int]]:
+    """What transformers' `generate` says after each prompt, to the end of the context."""
+    return {
+        name: generate_ids(tiny_model(family), ids, min(NUM_NEW, MAX_POSITIONS - len(ids)))
+        for name, ids in prompts().items()
+    }
+
+
+def speculate(family: str, prompt_ids: list[int], kind: str, k: int | str, **settings):
+    return run_events(
+        tiny_target(family),
+        prompt_ids,
+        draft=tiny_draft(family),
+        drafter_kind=kind,
+        num_draft_tokens=k,
+        max_draft_tokens=8,
+        draft_threshold=0.05,
+        exit_layer=2,
+        min_ngram=1,
+        max_new_tokens=NUM_NEW,
+        **settings,
+    )
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_plain_decoding_equals_generate(family):
+    for name, ids in prompts().items():
+        events = run_events(tiny_target(family), ids, max_new_tokens=NUM_NEW)
+        assert new_ids(events) == reference(family)[name], name
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_references_are_worth_comparing_with(family):
+    texts = list(reference(family).values())
+    assert len({tuple(text) for text in texts}) >= 15, "different prompts are answered differently"
+    long_ones = [text for text in texts if len(text) == NUM_NEW]
+    assert sum(len(set(text)) for text in long_ones) / len(long_ones) > NUM_NEW / 3, "the text wanders"
+
+
+@pytest.mark.parametrize("k", EVERY_K)
+@pytest.mark.parametrize("kind", DRAFTING)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_speculation_equals_generate(family, kind, k):
+    counts = dict.fromkeys(("accepted", "rejected", "bonuses", "drafted"), 0)
+    for name, ids in prompts().items():
+        events = speculate(family, ids, kind, k)
+        assert new_ids(events) == reference(family)[name], name
+        for count in counts:
+            counts[count] += finished(events)["counts"][count]
+    assert counts["accepted"], "a matrix without an acceptance proves nothing"
+    assert counts["rejected"], "a matrix without a rejection proves nothing"
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 4, 5, 6, 7, 8])
+def test_a_copy_of_the_target_has_every_token_accepted(k):
+    # Also with the first difference that a draft of another shape would make: whole text is 200 tokens.
+    target = tiny_target_with_room()
+    events = run_events(
+        target, [1, 10, 20], draft=target, drafter_kind="draft_model", num_draft_tokens=k, max_new_tokens=200
+    )
+    counts = finished(events)["counts"]
+    assert counts["accepted"] == counts["drafted"] > 0
+    assert counts["rejected"] == counts["corrections"] == 0
+    assert counts["rounds"] == -(-200 // (k + 1)), "k + 1 tokens a round"
+    assert len(new_ids(events)) == 200
+
+
+@cache
+def tiny_target_with_room():
+    from specviz.engine.hf_model import TransformersModel
+
+    return TransformersModel(build_model("llama", max_positions=256), "roomy llama")
