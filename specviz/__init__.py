@@ -11,7 +11,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["BadRequest", "ModelPair", "Run", "RunFailed", "RunResult", "RunSettings", "SpecVizError", "load_pair", "read_trace"]
+__all__ = [
+    "BadRequest",
+    "ModelPair",
+    "Run",
+    "RunFailed",
+    "RunResult",
+    "RunSettings",
+    "SpecVizError",
+    "load_pair",
+    "read_trace",
+]
 
 if TYPE_CHECKING:
     from specviz.config import RunSettings

@@ -93,7 +93,9 @@ class RunSettings:
         if isinstance(self.stop, str) or not all(isinstance(s, str) for s in self.stop):
             raise BadRequest(f"stop is {self.stop!r}: give a list of strings.")
         if any(s == "" for s in self.stop):
-            raise BadRequest("A stop string is empty, and would end every text at once: give it at least one character.")
+            raise BadRequest(
+                "A stop string is empty, and would end every text at once: give it at least one character."
+            )
         if self.deadline is not None:
             _real("deadline", self.deadline, 0.0, 1e7, "seconds")
 

@@ -3,6 +3,9 @@
 These types say what each event holds; the wire rules stand in `trace/trace-v1.schema.json`.
 A key under `NotRequired` is absent where it was not recorded (`trace_detail`) or does not apply;
 a null was not computed. Times are seconds, monotonic from the run's start.
+
+Runs with mode `served` may have null ids, texts, seconds and caches in their rounds: a server does not
+say everything. All other runs have them.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ Mode = Literal["plain", "speculative", "early_exit", "served"]
 TokenStatus = Literal["accepted", "rejected", "discarded", "cut"]
 ExtraKind = Literal["correction", "bonus", "plain"]
 FinishReason = Literal["eos", "stop", "length", "context", "cancelled", "deadline"]
-TopEntry = tuple[int, str, float]  # id, text of the id on its own, probability
+TopEntry = list[Any]  # [id, text of the id on its own, probability]; a list, as JSON has no tuples
 
 
 class Token(TypedDict):
@@ -87,7 +90,7 @@ class PromptInfo(TypedDict):
 
     `pieces` are the texts of the ids in their places; `special` are the indices of special tokens;
     `bytes` maps an index (as a string) to hex where a token is a part of a character. `reused`
-    positions had their KV kept from an earlier turn.
+    positions had their KV kept from an earlier turn. `raw`: no chat template was used.
     """
 
     text: str
@@ -181,9 +184,12 @@ class Counts(TypedDict):
 
 
 class Seconds(TypedDict):
+    """`rounds` is the sum of the rounds' own seconds; `waiting` is the time a consumer kept the stream
+    waiting, null when the run was ended from outside and nobody measured it."""
+
     prefill: float
     rounds: float
-    waiting: float
+    waiting: float | None
     total: float
 
 
@@ -230,7 +236,5 @@ class Identity(TypedDict):
     plain_tokens_per_second: NotRequired[float | None]
 
 
-Event = (
-    RunStarted | Prefill | Round | DraftTokenDrawn | RunFinished | RunFailedEvent | Identity
-)
+Event = RunStarted | Prefill | Round | DraftTokenDrawn | RunFinished | RunFailedEvent | Identity
 EVENT_TYPES = ("run_started", "prefill", "round", "draft_token", "run_finished", "run_failed", "identity")

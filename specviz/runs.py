@@ -129,7 +129,9 @@ class Run:
                 finished = event if event["type"] == "run_finished" else None
                 yield event
             if self._check and finished:
-                yield compare_with_plain(self.pair, self.prompt["token_ids"], self.settings, self._eos, finished, self._cancelled.is_set)
+                yield compare_with_plain(
+                    self.pair, self.prompt["token_ids"], self.settings, self._eos, finished, self._cancelled.is_set
+                )
         except Exception as error:
             yield {"type": "run_failed", "t": clock.elapsed, "error": _sentence(error), "round": rounds}
             if not isinstance(error, SpecVizError):

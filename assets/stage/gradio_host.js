@@ -15,7 +15,7 @@ SpecViz.hostInGradio = (element, props, watch, server, css) => {
       else if (header.note) stage.setStatus("waiting", header.note);
       if (header.done) finish(header);
     },
-    fetchMissing: (runId, fromSeq) => server.missing_events({ run: runId, from: fromSeq }),
+    fetchMissing: (runId, fromSeq) => server.missing_events_of({ run: runId, from: fromSeq }),
   });
 
   function finish(header) {

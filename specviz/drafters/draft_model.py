@@ -70,7 +70,8 @@ class ModelDraftSession:
         self, committed_ids: Sequence[int], num_draft_tokens: int, round_index: int
     ) -> Generator[DraftedToken, None, DraftStop | None]:
         ids = list(committed_ids)
-        for _ in range(num_draft_tokens):
+        longest = len(committed_ids) + num_draft_tokens
+        while len(ids) < longest:
             if not self._fits(len(ids)):
                 return "context"
             lacking = ids[self._own_cache.length :]
@@ -80,7 +81,7 @@ class ModelDraftSession:
                 return "confidence"
             yield drafted
             ids.append(drafted.token_id)
-            if drafted.token_id in self._run.eos_token_ids:
+            if drafted.token_id in self._run.eos_token_ids and len(ids) < longest:
                 return "eos"
         return None
 

@@ -33,7 +33,9 @@ class EarlyExit:
     @classmethod
     def for_run(cls, target: LanguageModel, draft: LanguageModel | None, settings: RunSettings) -> EarlyExit:
         if not isinstance(target, LayeredModel):
-            raise BadRequest(f"drafter is 'early_exit', but {target.name} cannot be run layer by layer: choose another drafter.")
+            raise BadRequest(
+                f"drafter is 'early_exit', but {target.name} cannot be run layer by layer: choose another drafter."
+            )
         exit_layer = settings.exit_layer or max(1, target.num_layers // 3)
         return cls(target.first_layers(exit_layer), exit_layer, target.num_layers)
 

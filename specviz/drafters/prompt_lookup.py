@@ -61,9 +61,9 @@ class PromptLookupSession:
     ) -> Generator[DraftedToken, None, DraftStop | None]:
         self._index(committed_ids)
         found = self.lookup(committed_ids, num_draft_tokens)
-        for token_id in found:
+        for num_drafted, token_id in enumerate(found, start=1):
             yield DraftedToken(token_id)
-            if token_id in self.eos_token_ids:
+            if token_id in self.eos_token_ids and num_drafted < num_draft_tokens:
                 return "eos"
         return "no_match" if len(found) < num_draft_tokens else None
 

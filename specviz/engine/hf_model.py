@@ -86,7 +86,9 @@ class TransformersModel:
             BadRequest: no such number of layers, or an unknown module layout.
         """
         if not 1 <= num_layers <= self.num_layers:
-            raise BadRequest(f"exit_layer is {num_layers}: {self.name} has {self.num_layers} layers, choose 1 to {self.num_layers}.")
+            raise BadRequest(
+                f"exit_layer is {num_layers}: {self.name} has {self.num_layers} layers, choose 1 to {self.num_layers}."
+            )
         view = copy.copy(self)
         view._module = _module_with_layers(self._module, num_layers, self.name)
         view._num_cache_layers = min(num_layers, self._num_cache_layers)
@@ -101,7 +103,9 @@ class TransformersModel:
         self.forward([0, 0], cache, num_logits=1)
         cache.truncate(1)
         if cache.length != 1:
-            raise BadRequest(f"{self.name} does not keep its keys and values where they can be cut; choose another model.")
+            raise BadRequest(
+                f"{self.name} does not keep its keys and values where they can be cut; choose another model."
+            )
         return cache.num_bytes
 
 
@@ -113,7 +117,9 @@ def refuse_uncuttable(model: PreTrainedModel, name: str) -> None:
     if model.get_output_embeddings() is None:
         raise BadRequest(f"{name} ({family}) has no language-modelling head: choose a causal language model.")
     layers = [] if model._is_stateful else DynamicCache(config=config.get_text_config(decoder=True)).layers
-    unknown = sorted({type(layer).__name__ for layer in layers} - {DynamicLayer.__name__, DynamicSlidingWindowLayer.__name__})
+    unknown = sorted(
+        {type(layer).__name__ for layer in layers} - {DynamicLayer.__name__, DynamicSlidingWindowLayer.__name__}
+    )
     if model._is_stateful or unknown:
         why = f"its cache has layers of the kind {', '.join(unknown)}" if unknown else "it keeps a recurrent state"
         raise BadRequest(
@@ -128,7 +134,9 @@ def _tensors(model: nn.Module) -> list[torch.Tensor]:
 def _module_with_layers(model: PreTrainedModel, num_layers: int, name: str) -> PreTrainedModel:
     path = _path_to_layers(model)
     if path is None:
-        raise BadRequest(f"{name} ({type(model).__name__}) has no list of layers that can be shortened; use another drafter.")
+        raise BadRequest(
+            f"{name} ({type(model).__name__}) has no list of layers that can be shortened; use another drafter."
+        )
     shell = shorter = _shallow(model)
     for step in path[:-1]:
         shorter._modules[step] = _shallow(shorter._modules[step])

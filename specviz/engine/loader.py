@@ -16,9 +16,11 @@ from specviz.errors import BadRequest, RunFailed
 
 if TYPE_CHECKING:
     import torch
+    from transformers import PreTrainedModel
 
     from specviz.engine.tokens import Vocabulary
 
+EMBEDDED_SOURCE = "embedded"
 DEVICES = ("auto", "cpu", "cuda", "mps")
 DTYPES = ("auto", "bfloat16", "float16", "float32")
 DRAFT_PRECISIONS = (*DTYPES, "int8", "int4")
@@ -63,29 +65,43 @@ def load_pair(
     _check_choice("device", device, DEVICES)
     _check_choice("dtype", dtype, DTYPES)
     _check_choice("draft_precision", draft_precision, DRAFT_PRECISIONS)
+    from specviz.engine.hf_model import TransformersModel
     from specviz.engine.pairing import refuse_unfit_draft
     from specviz.engine.tokens import Vocabulary
 
     chosen_device = choose_device(device)
     chosen_dtype = choose_dtype(dtype, chosen_device)
-    source = str(embedded_model_dir()) if target is None else target
-    notify(f"Loading {EMBEDDED_NAME if target is None else target}")
+    source, name = locate(target)
+    notify(f"Loading {name}")
     vocabulary = Vocabulary(load_tokenizer(source, revision))
-    target_name = EMBEDDED_NAME if target is None else _display_name(target)
-    target_model, eos_token_ids = _load_model(source, target_name, chosen_device, chosen_dtype, revision)
+    module = _load_module(source, chosen_device, chosen_dtype, revision)
+    target_model = TransformersModel(module, name, revision or _found_revision(module))
+    eos_token_ids = _eos_token_ids(module)
     if not eos_token_ids and vocabulary.tokenizer.eos_token_id is not None:
         eos_token_ids = frozenset([vocabulary.tokenizer.eos_token_id])
 
     draft_model = None
     if draft is not None:
-        notify(f"Loading {draft}")
-        draft_vocabulary = Vocabulary(load_tokenizer(draft, draft_revision))
-        draft_dtype = chosen_dtype if draft_precision in ("auto", "int8", "int4") else choose_dtype(draft_precision, chosen_device)
-        draft_model, _ = _load_model(
-            draft, _display_name(draft), chosen_device, draft_dtype, draft_revision, weights=draft_precision
+        source, name = locate(draft)
+        notify(f"Loading {name}")
+        draft_vocabulary = Vocabulary(load_tokenizer(source, draft_revision))
+        is_quantized = draft_precision in ("int8", "int4")
+        draft_dtype = (
+            chosen_dtype if is_quantized or draft_precision == "auto" else choose_dtype(draft_precision, chosen_device)
         )
-        refuse_unfit_draft(vocabulary, draft_vocabulary, draft_model)
+        module = _load_module(source, chosen_device, draft_dtype, draft_revision)
+        if is_quantized:
+            _quantize(module, draft_precision)
+        draft_model = TransformersModel(module, name, draft_revision or _found_revision(module))
+        refuse_unfit_draft(vocabulary, draft_vocabulary, draft_model, module.get_input_embeddings().weight.shape[0])
     return ModelPair(target_model, vocabulary, draft_model, eos_token_ids)
+
+
+def locate(source: str | None) -> tuple[str, str]:
+    """(what transformers loads, the name to show) of a folder, a hub id, or the embedded model (None)."""
+    if source is None or source == EMBEDDED_SOURCE:
+        return str(embedded_model_dir()), EMBEDDED_NAME
+    return source, Path(source).name if Path(source).is_dir() else source
 
 
 def choose_device(device: str) -> torch.device:
@@ -125,39 +141,34 @@ def cpu_has_fast_bf16() -> bool:
 def load_tokenizer(source: str, revision: str | None = None):
     """The tokenizer of a folder or hub id."""
     from transformers import AutoTokenizer
+    from transformers.utils import logging
 
-    with _clear_errors(source):
+    logging.disable_progress_bar()
+    with clear_errors(source):
         return AutoTokenizer.from_pretrained(source, revision=revision, trust_remote_code=False)
 
 
-def _load_model(
-    source: str,
-    name: str,
-    device: torch.device,
-    dtype: torch.dtype,
-    revision: str | None,
-    weights: str = "auto",
-) -> tuple[LanguageModel, frozenset[int]]:
+def _load_module(source: str, device: torch.device, dtype: torch.dtype, revision: str | None) -> PreTrainedModel:
     from transformers import AutoModelForCausalLM
 
-    from specviz.engine.hf_model import TransformersModel
-
-    placement = {"device_map": "auto"} if device.type == "cuda" else {}
-    with _clear_errors(source):
+    spread = {"device_map": "auto"} if device.type == "cuda" else {}
+    with clear_errors(source):
         module = AutoModelForCausalLM.from_pretrained(
-            source, revision=revision, dtype=dtype, use_safetensors=True, trust_remote_code=False, **placement
+            source, revision=revision, dtype=dtype, use_safetensors=True, trust_remote_code=False, **spread
         )
-        if not placement:
-            module = module.to(device)
-        if weights in ("int8", "int4"):
-            _quantize(module, weights)
+        return module if spread else module.to(device)
+
+
+def _eos_token_ids(module: PreTrainedModel) -> frozenset[int]:
     eos = module.generation_config.eos_token_id
-    eos_token_ids = frozenset([] if eos is None else [eos] if isinstance(eos, int) else eos)
-    found_revision = revision or getattr(module.config, "_commit_hash", None)
-    return TransformersModel(module, name, found_revision), eos_token_ids
+    return frozenset([] if eos is None else [eos] if isinstance(eos, int) else eos)
 
 
-def _quantize(module, weights: str) -> None:
+def _found_revision(module: PreTrainedModel) -> str | None:
+    return getattr(module.config, "_commit_hash", None)
+
+
+def _quantize(module: PreTrainedModel, weights: str) -> None:
     """Weights only, in place, in a model that nobody else has seen yet."""
     from optimum.quanto import freeze, qint4, qint8, quantize
 
@@ -165,16 +176,12 @@ def _quantize(module, weights: str) -> None:
     freeze(module)
 
 
-def _display_name(source: str) -> str:
-    return Path(source).name if Path(source).is_dir() else source
-
-
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise BadRequest(f"{name} is {value!r}: choose one of {', '.join(choices)}.")
 
 
-class _clear_errors:  # noqa: N801 - reads as a statement
+class clear_errors:
     """Turns what transformers raises about a model's files into one sentence."""
 
     def __init__(self, source: str) -> None:
@@ -189,8 +196,13 @@ class _clear_errors:  # noqa: N801 - reads as a statement
         import torch
 
         if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
-            raise RunFailed(f"{self._source} does not fit into memory: choose a smaller model or a smaller dtype.") from error
-        if isinstance(error, (OSError, ValueError, KeyError, ImportError, RuntimeError)) or "safetensors" in type(error).__module__:
+            raise RunFailed(
+                f"{self._source} does not fit into memory: choose a smaller model or a smaller dtype."
+            ) from error
+        if (
+            isinstance(error, (OSError, ValueError, KeyError, ImportError, RuntimeError))
+            or "safetensors" in type(error).__module__
+        ):
             first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             where = "in that folder" if Path(self._source).is_dir() else "as a folder here or on the hub"
             raise BadRequest(

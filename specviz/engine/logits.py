@@ -34,7 +34,9 @@ class LogitsPipeline:
     def __post_init__(self) -> None:
         for token_id in self.settings.suppress_token_ids:
             if token_id >= self.vocab_size:
-                raise BadRequest(f"Token id {token_id} is to be suppressed, but the vocabulary ends at {self.vocab_size - 1}.")
+                raise BadRequest(
+                    f"Token id {token_id} is to be suppressed, but the vocabulary ends at {self.vocab_size - 1}."
+                )
         never = {*self.settings.suppress_token_ids, *(self.eos_token_ids if self.settings.min_new_tokens else ())}
         if len({i for i in never if i < self.vocab_size}) >= self.vocab_size:
             raise BadRequest("Every token of the vocabulary is suppressed: leave at least one.")
@@ -61,12 +63,14 @@ class LogitsPipeline:
         if self.settings.repetition_penalty != 1.0:
             logits = self._penalize(logits, context_ids, draft_ids)
         num_too_early = self.num_prompt_tokens + self.settings.min_new_tokens - len(context_ids)
-        if num_too_early > 0:
+        if self.settings.min_new_tokens and num_too_early > 0:
             logits = _exclude(logits, self.eos_token_ids, slice(0, num_too_early))
         if self.settings.suppress_token_ids:
             logits = _exclude(logits, self.settings.suppress_token_ids, slice(None))
         if not torch.isfinite(logits.amax(-1)).all():
-            raise RunFailed("The model's logits are not numbers (NaN or infinite): try another dtype, for example float32.")
+            raise RunFailed(
+                "The model's logits are not numbers (NaN or infinite): try another dtype, for example float32."
+            )
         return logits
 
     def distribution(self, adjusted: Tensor) -> Tensor:

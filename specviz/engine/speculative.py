@@ -50,7 +50,9 @@ def decode(
         BadRequest: the prompt does not fit, or the settings do not fit the vocabulary.
         RunFailed: a model's logits are not numbers.
     """
-    run = _Run(target, drafter, list(prompt_ids), vocabulary, settings, eos_token_ids, is_cancelled, clock or RunClock())
+    run = _Run(
+        target, drafter, list(prompt_ids), vocabulary, settings, eos_token_ids, is_cancelled, clock or RunClock()
+    )
     yield from run.clock.hand_over(run.prefill())
     while (reason := run.finish_reason or run.interruption()) is None:
         for event in run.round(live_drafts):
@@ -176,9 +178,7 @@ class _Run:
         self.metrics.add(event)
         yield event
 
-    def _draft(
-        self, draft: list[DraftedToken], index: int, live_drafts: bool, laps: Laps
-    ) -> Iterator[Event]:
+    def _draft(self, draft: list[DraftedToken], index: int, live_drafts: bool, laps: Laps) -> Iterator[Event]:
         """Fill `draft`; returns why it is shorter than k (or None)."""
         if self.session is None:
             return None

@@ -8,6 +8,7 @@ The texts, joined, are the decode of the whole, less the dangling bytes of a las
 
 from __future__ import annotations
 
+import codecs
 import itertools
 import re
 from collections.abc import Iterable, Sequence
@@ -76,13 +77,18 @@ class Vocabulary:
         plain = (i for i in self.tokenizer("a", add_special_tokens=False).input_ids if i not in self.special_ids)
         return next(plain, 0)
 
+    def is_byte_fallback(self, token_id: int) -> bool:
+        """Whether the token is a single byte of a SentencePiece-like vocabulary, written <0x0A>."""
+        return token_id < self.size and bool(_BYTE_FALLBACK.fullmatch(self._piece(token_id)))
+
+    def _piece(self, token_id: int) -> str:
+        return self.tokenizer.convert_ids_to_tokens(token_id) or ""
+
     def raw_bytes(self, token_id: int) -> bytes | None:
         """The bytes that a token stands for, where the tokenizer works on bytes; else None."""
         if token_id in self.special_ids or token_id >= self.size:
             return None
-        piece = self.tokenizer.convert_ids_to_tokens(token_id)
-        if piece is None:
-            return None
+        piece = self._piece(token_id)
         if match := _BYTE_FALLBACK.fullmatch(piece):
             return bytes([int(match[1], 16)])
         byte_of_char = self._byte_of_char
@@ -123,7 +129,9 @@ class Vocabulary:
         if not ids and self.tokenizer.bos_token_id is not None:
             ids = [self.tokenizer.bos_token_id]
         if not ids:
-            raise BadRequest("The prompt is empty, and this tokenizer has no token to begin a text with: type something.")
+            raise BadRequest(
+                "The prompt is empty, and this tokenizer has no token to begin a text with: type something."
+            )
         return templated, ids
 
 
@@ -159,35 +167,41 @@ class TokenTexts:
 
     def _completed_text(self, token_id: int) -> str:
         self._held.append(token_id)
-        whole = self._vocabulary.decode([*itertools.chain(*self._groups), *self._held])
-        start = len(self._groups_text) + self._num_given
-        unfinished = self._num_unfinished_bytes() if whole.endswith(REPLACEMENT) else 0
-        if unfinished:
-            end = len(whole)
-            while end > start and whole[end - 1] == REPLACEMENT and len(whole) - end < unfinished:
-                end -= 1
-            self._num_given += end - start if end > start else 0
-            return whole[start:end]
-        self._close_group(whole)
+        in_byte_run = self._vocabulary.is_byte_fallback(token_id)
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        held_bytes_text = decoder.decode(self._held_bytes())
+        is_unfinished = bool(decoder.getstate()[0])
+        if in_byte_run:
+            # Tokenizers decode a run of byte tokens as a whole, and one bad byte spoils all of it.
+            whole, start = held_bytes_text + REPLACEMENT * is_unfinished, self._num_given
+        else:
+            whole = self._vocabulary.decode([*itertools.chain(*self._groups), *self._held])
+            start = len(self._groups_text) + self._num_given
+            is_unfinished = is_unfinished and whole.endswith(REPLACEMENT)
+        if is_unfinished:
+            completed = whole[start:-1]
+            self._num_given += len(completed)
+            return completed
+        self._close_group(None if in_byte_run else whole)
         return whole[start:]
 
-    def _close_group(self, whole: str) -> None:
+    def _close_group(self, whole: str | None) -> None:
         self._groups.append(self._held)
-        self._groups_text = whole
         self._held, self._num_given = [], 0
         if len(self._groups) > 4 * CONTEXT_GROUPS:
             del self._groups[:-CONTEXT_GROUPS]
-            self._groups_text = self._vocabulary.decode([*itertools.chain(*self._groups)])
+            whole = None
+        self._groups_text = self._vocabulary.decode([*itertools.chain(*self._groups)]) if whole is None else whole
 
-    def _num_unfinished_bytes(self) -> int:
-        """How many bytes at the end begin a character that further tokens may still complete."""
+    def _held_bytes(self) -> bytes:
+        """The bytes at the end of the held ids, back to the last one that does not stand for bytes."""
         tail = b""
         for token_id in reversed(self._held):
             raw = self._vocabulary.raw_bytes(token_id)
             if raw is None:
                 break
             tail = raw + tail
-        return _unfinished_bytes(tail)
+        return tail
 
 
 def _is_whole_text(raw: bytes) -> bool:
@@ -196,17 +210,6 @@ def _is_whole_text(raw: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
-
-
-def _unfinished_bytes(raw: bytes) -> int:
-    """How many bytes at the end begin a UTF-8 character without finishing it (0 to 3)."""
-    for length in range(1, min(3, len(raw)) + 1):
-        lead = raw[-length]
-        if lead & 0b1100_0000 == 0b1000_0000:
-            continue
-        needed = 2 if lead >> 5 == 0b110 else 3 if lead >> 4 == 0b1110 else 4 if lead >> 3 == 0b11110 else 1
-        return length if needed > length else 0
-    return 0
 
 
 def prompt_info(vocabulary: Vocabulary, text: str, templated: str, token_ids: list[int]) -> PromptInfo:

@@ -38,7 +38,7 @@ class Malformed(Exception):
         return f"{''.join(steps).lstrip('.') or 'the event'} {self.problem}"
 
 
-def shown(value: object) -> str:
+def shown(value: object, longest: int = SHOWN_CHARACTERS) -> str:
     """A value as an error names it: short, on one line, with nothing a terminal would act upon."""
     if isinstance(value, list):
         return f"a list of {len(value)}"
@@ -47,7 +47,7 @@ def shown(value: object) -> str:
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, str):
-        return ascii(value[:SHOWN_CHARACTERS]) + ("..." if len(value) > SHOWN_CHARACTERS else "")
+        return ascii(value[:longest]) + ("..." if len(value) > longest else "")
     if isinstance(value, int) and value.bit_length() > 128:
         return "a number of very many digits"
     return repr(value)

@@ -81,7 +81,7 @@ def _open_regular(path: str | os.PathLike[str], limits: TraceLimits) -> io.Buffe
         _require_size(status.st_size, shown_name(path), limits)
         return Path(path).open("rb")
     except FileNotFoundError:
-        raise BadRequest(f"There is no file {shown(os.fspath(path))}: give the path of a trace file.") from None
+        raise BadRequest(f"There is no file {shown(os.fspath(path), 300)}: give the path of a trace file.") from None
     except (OSError, ValueError) as fault:
         reason = fault.strerror if isinstance(fault, OSError) and fault.strerror else "not a usable path"
         raise BadRequest(f"{shown_name(path)} cannot be read ({reason}): give the path of a trace file.") from None

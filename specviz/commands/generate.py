@@ -1,0 +1,150 @@
+"""`specviz generate`: one run; the text to stdout as it is certain, a summary with --json, a trace with --trace."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from specviz.commands.arguments import add_model_arguments, add_settings_arguments, read_prompt, settings_given
+from specviz.config import RunSettings
+from specviz.errors import BadRequest
+from specviz.events import Event, Round, Token
+from specviz.metrics import walltime_speedup
+from specviz.presets import Preset, find_preset
+from specviz.trace.sentences import identity_sentence
+from specviz.trace.summary import summarize
+from specviz.trace.visible_text import encodable_text, visible_text
+from specviz.trace.writer import record, require_writable
+
+NAME = "generate"
+HELP = "run one prompt on a real model, plainly or speculatively"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--prompt", metavar="TEXT", help="the prompt")
+    parser.add_argument(
+        "--prompt-file", metavar="FILE", help="the prompt from a UTF-8 text file; - reads standard input"
+    )
+    parser.add_argument("--system", metavar="TEXT", help="a system message for the chat template")
+    parser.add_argument("--raw", action="store_true", help="give the prompt as it is, without the chat template")
+    parser.add_argument("--preset", metavar="NAME", help="a lesson or a pair by name")
+    add_model_arguments(parser)
+    add_settings_arguments(parser)
+    parser.add_argument("--check", action="store_true", help="also decode plainly, and compare")
+    parser.add_argument("--trace", metavar="FILE", help="write the run's events, one JSON object a line")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of the text")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Returns 0 when it was done (also if --check found a difference), 1 when the run failed.
+
+    Raises:
+        BadRequest: before anything is loaded wherever that is possible.
+    """
+    preset = find_preset(args.preset) if args.preset else None
+    prompt = read_prompt(args.prompt, args.prompt_file, preset.prompt if preset else None)
+    sources = _models(args, preset)
+    settings = _settings(args, preset, has_draft=sources["draft"] is not None)
+    if args.trace:
+        require_writable(args.trace)
+
+    from specviz.engine.loader import load_pair
+    from specviz.runs import Run
+
+    pair = load_pair(
+        **sources, device=args.device, dtype=args.dtype, draft_precision=args.draft_precision, notify=_note
+    )
+    raw = args.raw or bool(preset and preset.raw)
+    generation = Run(pair, prompt, settings, raw=raw, system=args.system, check=args.check)
+    events = record(generation, args.trace) if args.trace else iter(generation)
+    summary = summarize(list(events) if args.json else _echo(events, settings))
+    if args.json:
+        print(json.dumps(summary, allow_nan=False))
+    elif summary["error"] is None:
+        _note_summary(summary)
+    if summary["error"] is not None:
+        _note(summary["error"])
+    return 0 if summary["error"] is None else 1
+
+
+def _models(args: argparse.Namespace, preset: Preset | None) -> dict[str, str | None]:
+    if preset is None:
+        return {"target": args.target, "draft": args.draft, "revision": None, "draft_revision": None}
+    if args.target is not None:
+        raise BadRequest("Both --preset and --target are given: a preset names its target, leave one out.")
+    pair = preset.pair
+    return {
+        "target": None if pair.is_embedded else pair.target,
+        "draft": args.draft or pair.draft,
+        "revision": pair.target_revision,
+        "draft_revision": None if args.draft else pair.draft_revision,
+    }
+
+
+def _settings(args: argparse.Namespace, preset: Preset | None, has_draft: bool) -> RunSettings:
+    given = settings_given(args)
+    if preset is not None:
+        return preset.run_settings(**given)
+    settings = RunSettings(**{"drafter": "draft_model" if has_draft else "prompt_lookup", **given})
+    if has_draft and settings.drafter != "draft_model":
+        raise BadRequest(
+            f"--draft is given, but --drafter is {settings.drafter}: use --drafter draft_model, or leave --draft out."
+        )
+    if settings.drafter == "draft_model" and not has_draft:
+        raise BadRequest(
+            "--drafter is draft_model, but there is no --draft: name a model, or use prompt_lookup or early_exit."
+        )
+    return settings
+
+
+def _echo(events: Iterator[Event], settings: RunSettings) -> Iterator[Event]:
+    """Pass the events on, and print the text that is certain so far."""
+    from specviz.engine.stopping import GeneratedText
+
+    text, num_shown = GeneratedText(settings.stop), 0
+    for event in events:
+        if event["type"] == "round":
+            for token in committed_tokens(event):
+                text.append(token)
+            shown = text.streamable_text
+            _write(shown[num_shown:])
+            num_shown = len(shown)
+        elif event["type"] == "run_finished":
+            _write(event["output_text"][num_shown:] + "\n")
+        yield event
+
+
+def committed_tokens(event: Round) -> list[Token]:
+    """The token objects that a round committed, in order."""
+    accepted = [token for token in event["draft"] if token["status"] == "accepted"]
+    return accepted if event["extra"] is None else [*accepted, event["extra"]]
+
+
+def _write(text: str) -> None:
+    # On a terminal the model's text must not act (escape sequences); a file or a pipe gets it as it is.
+    shown = visible_text(text, newlines=False) if sys.stdout.isatty() else text
+    sys.stdout.write(encodable_text(shown, sys.stdout.encoding))
+    sys.stdout.flush()
+
+
+def _note(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
+def _note_summary(summary: dict[str, Any]) -> None:
+    counts, speed = summary["counts"], summary["metrics"]["tokens_per_second"]
+    parts = [
+        f"{counts['committed']} tokens in {counts['rounds']} target passes (ended by {summary['reason']})",
+        f"{counts['accepted']} of {counts['accepted'] + counts['rejected']} judged draft tokens accepted",
+    ]
+    if speed is not None:
+        parts.append(f"{speed:.1f} tokens/s in the rounds (measured)")
+    _note("; ".join(parts) + ".")
+    if summary["identity"] is not None:
+        _note(identity_sentence(summary["identity"]))
+        speedup = walltime_speedup(speed, summary["identity"].get("plain_tokens_per_second"))
+        if speedup is not None:
+            _note(f"{speedup:.2f}x the tokens/s of plain decoding, measured in this run.")
