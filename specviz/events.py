@@ -101,6 +101,7 @@ class PromptInfo(TypedDict):
     bytes: NotRequired[dict[str, str]]
     reused: int
     raw: NotRequired[bool]
+    system: NotRequired[str]
 
 
 class TargetInfo(TypedDict):

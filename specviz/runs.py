@@ -86,12 +86,18 @@ class Run:
         self._eos, self._check, self._live_drafts = eos, check, live_drafts
         templated, ids = pair.vocabulary.encode(prompt, raw=raw, system=system)
         self.prompt = prompt_info(pair.vocabulary, prompt, templated, ids)
-        self.prompt["raw"] = templated == prompt
+        self.prompt["raw"] = raw
+        if system:
+            self.prompt["system"] = system
         self.drafter = make_drafter(pair.target, pair.draft, settings)
         self._cancelled = threading.Event()
         self._events: list[Event] = []
+        self._has_begun = False
 
     def __iter__(self) -> Iterator[Event]:
+        if self._has_begun:
+            raise RuntimeError("a Run is iterated once; make a new one to run again")
+        self._has_begun = True
         for event in self._all_events():
             if event["type"] in ("run_finished", "run_failed", "identity"):
                 self._events.append(event)

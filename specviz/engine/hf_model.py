@@ -21,7 +21,7 @@ from specviz.engine.language_model import ForwardOutput
 from specviz.errors import BadRequest
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from transformers import PretrainedConfig, PreTrainedModel
 
 
 class TransformersModel:
@@ -38,7 +38,7 @@ class TransformersModel:
         refuse_uncuttable(model, name)
         self._num_cache_layers = len(DynamicCache(config=config).layers)
         self.num_layers: int = config.num_hidden_layers
-        self.max_positions: int | None = getattr(config, "max_position_embeddings", None)
+        self.max_positions = context_length(config)
         self.vocab_size: int = model.get_output_embeddings().weight.shape[0]
         self.num_params = sum(parameter.numel() for parameter in model.parameters())
         self.weight_bytes = sum(tensor.numel() * tensor.element_size() for tensor in _tensors(model))
@@ -125,6 +125,24 @@ def refuse_uncuttable(model: PreTrainedModel, name: str) -> None:
         raise BadRequest(
             f"{name} ({family}) cannot take back rejected tokens ({why}): choose a model with attention layers only."
         )
+
+
+def context_length(config: PretrainedConfig) -> int | None:
+    """Positions that a model can hold with one and the same rotary embedding.
+
+    "dynamic" and "longrope" embeddings change their frequencies, in the shared model, when a pass goes
+    beyond the original context: a pass over k + 1 tokens would do so earlier than one over one token,
+    and other runs would see it. Such models are used up to the original context.
+    """
+    longest = getattr(config, "max_position_embeddings", None)
+    rope = getattr(config, "rope_parameters", None) or {}
+    for parameters in (rope, *(value for value in rope.values() if isinstance(value, dict))):
+        if parameters.get("rope_type") in ("dynamic", "longrope"):
+            original = parameters.get("original_max_position_embeddings") or getattr(
+                config, "original_max_position_embeddings", None
+            )
+            longest = min(length for length in (longest, original) if length is not None)
+    return longest
 
 
 def _tensors(model: nn.Module) -> list[torch.Tensor]:

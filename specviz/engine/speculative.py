@@ -7,7 +7,6 @@ committed token is pending, that is, every cache holds at most committed length 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -21,7 +20,7 @@ from specviz.engine.language_model import LanguageModel
 from specviz.engine.logits import LogitsPipeline
 from specviz.engine.prefill import feed_in_chunks
 from specviz.engine.stopping import GeneratedText, StopRules
-from specviz.engine.tokens import TokenTexts, Vocabulary
+from specviz.engine.tokens import TAIL_TOKENS, TokenTexts, Vocabulary
 from specviz.engine.verify import Verdict, verify_greedy, verify_rejection
 from specviz.errors import BadRequest
 from specviz.events import CacheUse, Event, FinishReason, Token
@@ -87,7 +86,7 @@ class _Run:
         vocab_size = min(target.vocab_size, vocabulary.size)
         self.pipeline = LogitsPipeline(settings, vocab_size, self.num_prompt, eos_token_ids)
         self.dice = Dice(settings.seed)
-        self.texts = TokenTexts(vocabulary, prompt_ids)
+        self.texts = TokenTexts(vocabulary, prompt_ids[-TAIL_TOKENS:])
         self.generated = GeneratedText(settings.stop)
         self.describer = RoundDescriber(vocabulary, settings.trace_detail)
 

@@ -25,6 +25,8 @@ REPLACEMENT = "\ufffd"
 # Finished characters that a decode starts before the place of interest, so that rules of the
 # tokenizer that look at the beginning of a text (a stripped first space) do not apply there.
 CONTEXT_GROUPS = 4
+# Of a long sequence so far, as much as decides how its next tokens read.
+TAIL_TOKENS = 64
 _BYTE_FALLBACK = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
@@ -124,7 +126,7 @@ class Vocabulary:
         else:
             messages = [{"role": "system", "content": system}] if system else []
             messages.append({"role": "user", "content": text})
-            templated = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+            templated = self._apply_template(messages)
             ids = list(self.tokenizer(templated, add_special_tokens=False).input_ids)
         if not ids and self.tokenizer.bos_token_id is not None:
             ids = [self.tokenizer.bos_token_id]
@@ -133,6 +135,16 @@ class Vocabulary:
                 "The prompt is empty, and this tokenizer has no token to begin a text with: type something."
             )
         return templated, ids
+
+    def _apply_template(self, messages: list[dict[str, str]]) -> str:
+        try:
+            return self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        except Exception as error:  # templates are programs of the model's, and raise what they like
+            roles = ", ".join(message["role"] for message in messages)
+            raise BadRequest(
+                f"The model's chat template does not take the messages {roles} ({error}): "
+                "leave the system message out, or give the prompt raw."
+            ) from error
 
 
 class TokenTexts:
