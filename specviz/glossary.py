@@ -392,7 +392,11 @@ TERMS: tuple[Term, ...] = (
         "The token with which a model says that it is done. Generation ends there, also in the middle of an accepted draft.",
         ("EOS",),
     ),
-    Term("stop string", ("stop",), "A text given by the user at which generation ends; nothing from it on is part of the output."),
+    Term(
+        "stop string",
+        ("stop",),
+        "A text given by the user at which generation ends; nothing from it on is part of the output.",
+    ),
     Term("length", ("length",), "The end because the allowed number of new tokens was reached."),
     Term(
         "context",

@@ -60,17 +60,36 @@ class Vocabulary:
         return {chr(b): b for b in printable} | {chr(256 + n): b for n, b in enumerate(others)}
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        """The text of ids, special tokens written out; ids that the tokenizer lacks count as nothing."""
+        """The text of ids, special tokens written out; ids that the tokenizer lacks count as nothing.
+
+        A run of single-byte tokens is decoded here: tokenizers do it as a whole, and one bad byte turns
+        all characters of the run into U+FFFD.
+        """
         known = [token_id for token_id in token_ids if token_id < self.size]
-        return self.tokenizer.decode(known, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        if self.byte_fallback_ids.isdisjoint(known):
+            return self._native_decode(known)
+        text = ""
+        for is_byte_run, run in itertools.groupby(known, self.byte_fallback_ids.__contains__):
+            ids = list(run)
+            if is_byte_run:
+                text += b"".join(self.raw_bytes(token_id) for token_id in ids).decode(errors="replace")
+            else:
+                text += self._decode_inside(ids) if text else self._native_decode(ids)
+        return text
+
+    def _native_decode(self, token_ids: list[int]) -> str:
+        return self.tokenizer.decode(token_ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+
+    def _decode_inside(self, token_ids: list[int]) -> str:
+        """The text of ids that other text stands before: a first SentencePiece piece keeps its space."""
+        anchor = self._anchor_id
+        return self._native_decode([anchor, *token_ids]).removeprefix(self._native_decode([anchor]))
 
     def lone_text(self, token_id: int) -> str:
         """The text of an id on its own, for lists of alternatives (a part of a character shows as U+FFFD)."""
         text = self._lone_texts.get(token_id)
         if text is None:
-            # Behind an anchor, so that a SentencePiece piece keeps its leading space.
-            anchor = self._anchor_id
-            text = self.decode([anchor, token_id]).removeprefix(self.decode([anchor]))
+            text = REPLACEMENT if token_id in self.byte_fallback_ids else self._decode_inside([token_id])
             self._lone_texts[token_id] = text
         return text
 
@@ -79,18 +98,16 @@ class Vocabulary:
         plain = (i for i in self.tokenizer("a", add_special_tokens=False).input_ids if i not in self.special_ids)
         return next(plain, 0)
 
-    def is_byte_fallback(self, token_id: int) -> bool:
-        """Whether the token is a single byte of a SentencePiece-like vocabulary, written <0x0A>."""
-        return token_id < self.size and bool(_BYTE_FALLBACK.fullmatch(self._piece(token_id)))
-
-    def _piece(self, token_id: int) -> str:
-        return self.tokenizer.convert_ids_to_tokens(token_id) or ""
+    @cached_property
+    def byte_fallback_ids(self) -> frozenset[int]:
+        """The single bytes of a SentencePiece-like vocabulary, written <0x0A>."""
+        return frozenset(i for piece, i in self.tokenizer.get_vocab().items() if _BYTE_FALLBACK.fullmatch(piece))
 
     def raw_bytes(self, token_id: int) -> bytes | None:
         """The bytes that a token stands for, where the tokenizer works on bytes; else None."""
         if token_id in self.special_ids or token_id >= self.size:
             return None
-        piece = self._piece(token_id)
+        piece = self.tokenizer.convert_ids_to_tokens(token_id) or ""
         if match := _BYTE_FALLBACK.fullmatch(piece):
             return bytes([int(match[1], 16)])
         byte_of_char = self._byte_of_char
@@ -179,31 +196,21 @@ class TokenTexts:
 
     def _completed_text(self, token_id: int) -> str:
         self._held.append(token_id)
-        in_byte_run = self._vocabulary.is_byte_fallback(token_id)
-        decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        held_bytes_text = decoder.decode(self._held_bytes())
-        is_unfinished = bool(decoder.getstate()[0])
-        if in_byte_run:
-            # Tokenizers decode a run of byte tokens as a whole, and one bad byte spoils all of it.
-            whole, start = held_bytes_text + REPLACEMENT * is_unfinished, self._num_given
-        else:
-            whole = self._vocabulary.decode([*itertools.chain(*self._groups), *self._held])
-            start = len(self._groups_text) + self._num_given
-            is_unfinished = is_unfinished and whole.endswith(REPLACEMENT)
-        if is_unfinished:
-            completed = whole[start:-1]
-            self._num_given += len(completed)
-            return completed
-        self._close_group(None if in_byte_run else whole)
+        whole = self._vocabulary.decode([*itertools.chain(*self._groups), *self._held])
+        start = len(self._groups_text) + self._num_given
+        if whole.endswith(REPLACEMENT) and _decode_bytes(self._held_bytes())[1] > 0:
+            self._num_given += len(whole) - 1 - start
+            return whole[start:-1]
+        self._close_group(whole)
         return whole[start:]
 
-    def _close_group(self, whole: str | None) -> None:
+    def _close_group(self, whole: str) -> None:
         self._groups.append(self._held)
+        self._groups_text = whole
         self._held, self._num_given = [], 0
         if len(self._groups) > 4 * CONTEXT_GROUPS:
             del self._groups[:-CONTEXT_GROUPS]
-            whole = None
-        self._groups_text = self._vocabulary.decode([*itertools.chain(*self._groups)]) if whole is None else whole
+            self._groups_text = self._vocabulary.decode([*itertools.chain(*self._groups)])
 
     def _held_bytes(self) -> bytes:
         """The bytes at the end of the held ids, back to the last one that does not stand for bytes."""
@@ -214,6 +221,12 @@ class TokenTexts:
                 break
             tail = raw + tail
         return tail
+
+
+def _decode_bytes(raw: bytes) -> tuple[str, int]:
+    """The characters that `raw` finishes, and how many bytes at its end begin one more."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    return decoder.decode(raw), len(decoder.getstate()[0])
 
 
 def _is_whole_text(raw: bytes) -> bool:

@@ -282,4 +282,3 @@ def _speed_lines(summary: dict[str, Any]) -> Iterator[str]:
     if speedup is not None:
         word = "faster" if speedup >= 1 else "SLOWER"
         yield f"{speedup:.2f}× plain decoding's {plain_speed:.1f} tokens/s: {word} than without drafting (measured, decode only)"
-

@@ -49,8 +49,8 @@ class TraceWriter:
         self.path = Path(path)
         self.keep_draft_tokens = keep_draft_tokens
         self._so_far = RunSoFar()
-        self._existed = self.path.exists()
-        self._file: BinaryIO | None = _open_for_append(self.path)
+        self._file: BinaryIO | None
+        self._file, self._is_new = _open_for_append(self.path)
 
     def write(self, event: Event) -> None:
         """Append one event as one line."""
@@ -80,7 +80,7 @@ class TraceWriter:
                 self.write(self._so_far.failed(error) if is_failure else self._so_far.cancelled())
         finally:
             self._abandon()
-            if not self._so_far.has_begun and not self._existed:
+            if not self._so_far.has_begun and self._is_new:
                 with suppress(OSError):
                     self.path.unlink()
 
@@ -149,11 +149,13 @@ def event_line(event: Event) -> bytes:
         return line.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode("utf-8")
 
 
-def _open_for_append(path: Path) -> BinaryIO:
+def _open_for_append(path: Path) -> tuple[BinaryIO, bool]:
+    """The open file, and whether that made it."""
     try:
         if path.is_dir():
             raise BadRequest(f"The trace cannot be written to {path}, which is a folder: add a file name.")
-        return path.open("ab")
+        is_new = not path.exists()
+        return path.open("ab"), is_new
     except FileNotFoundError:
         raise BadRequest(
             f"The trace cannot be written: the folder {path.parent} does not exist, create it first."

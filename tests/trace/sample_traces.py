@@ -6,7 +6,7 @@ import copy
 import json
 from typing import Any
 
-from specviz.metrics import MetricsFold
+from specviz.metrics import MetricsFold, fold_metrics
 
 PROMPT_PIECES = ["<|im_start|>", "Once", " upon"]
 KV_BYTES_PER_POSITION = 46_080
@@ -266,6 +266,7 @@ def served_trace() -> list[dict[str, Any]]:
         event["seconds"] = dict.fromkeys(event["seconds"])
         event["cache"] = {"target": None, "draft": None}
     build.token_ids[1] = None
+    build.fold = fold_metrics(build.events)
     build.finish("length")
     build.events[-1]["seconds"] = {"prefill": 0.3, "rounds": None, "waiting": None, "total": 1.0}
     return build.events

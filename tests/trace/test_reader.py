@@ -344,7 +344,12 @@ def test_fields_that_nobody_knows_are_bounded_too():
     nested = []
     for _ in range(20):
         nested = [nested]
-    for value, word in ((nested, "nested"), ("x" * 5_000_000, "characters"), ([0] * 10_001, "entries"), (10**400, "number")):
+    for value, word in (
+        (nested, "nested"),
+        ("x" * 5_000_000, "characters"),
+        ([0] * 10_001, "entries"),
+        (10**400, "number"),
+    ):
         assert_refused(changed(put(value, 2, "new_field")), "new_field", word)
         assert_refused(to_lines([*TRACES["greedy"][:2], {"type": "new", "new_field": value}]), "new_field", word)
     assert_refused(changed(lambda events: None).replace(b'"round": 1', b'"x": 1e999, "round": 1'), "x is inf")
@@ -363,7 +368,9 @@ def test_a_bomb_of_tiny_values_is_refused_before_it_takes_memory():
     "data",
     [
         b"\n" * 20_000_000,
-        b'{"type": "run_started", "schema": 1, ' + b", ".join(b'"k%d": 1' % (i % 199_999) for i in range(200_000)) + b"}\n",
+        b'{"type": "run_started", "schema": 1, '
+        + b", ".join(b'"k%d": 1' % (i % 199_999) for i in range(200_000))
+        + b"}\n",
         b'{"a": "' + b"\\" * 16_000_000,
         b'{"a": ' + b"-" * 16_000_000,
     ],
