@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specviz.metrics import (
@@ -115,6 +115,7 @@ def test_metrics_can_be_made_from_counts_alone():
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=8))
+@settings(deadline=None)
 def test_identities_hold_for_all_runs(rounds):
     fold = fold_metrics(drafted_and_accepted(*[(max(pair), min(pair)) for pair in rounds]).events)
     counts, metrics = fold.counts, fold.metrics()

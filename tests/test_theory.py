@@ -6,7 +6,7 @@ import math
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specviz.errors import BadRequest
@@ -68,6 +68,7 @@ def test_the_ends_are_exact(k):
 
 
 @given(ALPHAS, KS)
+@settings(deadline=None)
 def test_equation_1_is_the_geometric_sum_under_both_ceilings(alpha, k):
     tokens = expected_tokens_per_round(alpha, k)
     assert 1 <= tokens <= tokens_per_round_ceiling(alpha, k) + 1e-9

@@ -10,8 +10,8 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any, TextIO
 
+from rich.cells import cell_len
 from rich.console import Console
-from rich.padding import Padding
 from rich.text import Text
 
 from specviz.events import CacheUse, Event, Prefill, Round, RunStarted, Token
@@ -29,6 +29,7 @@ from specviz.trace.summary import summarize
 from specviz.trace.visible_text import encodable_text, shortened, visible_text
 
 LONGEST_TOKEN_TEXT = 80
+WIDEST_TEXT_COLUMN = 16
 
 STYLES = {
     "accepted": "green",
@@ -41,7 +42,7 @@ STYLES = {
 }
 SIGNS = dict(zip(STYLES, "✓✗~✂→+→", strict=True))
 ASCII_SIGNS = dict(zip(STYLES, "vx~%>+>", strict=True))
-ARROWS = {"→": "->", "…": "...", "·": ".", "×": "x"}
+ASCII_STAND_INS = {"→": "->", "…": "...", "·": ".", "×": "x", "≥": ">="}
 
 RATIO_LABELS = {
     "alpha": ("alpha", "accepted", "judged"),
@@ -64,7 +65,7 @@ class TraceTerminal:
     def __init__(self, file: TextIO, width: int | None = None):
         self.console = _PipeFriendlyConsole(file=file, width=width, highlight=False, markup=False, emoji=False)
         self.encoding = getattr(file, "encoding", None) or "utf-8"
-        self.has_signs = _can_write("✓✗✂→…·␊", self.encoding)
+        self.has_signs = _can_write("✓✗✂→…·×≥␊", self.encoding)
 
     def show(self, event: Event) -> None:
         """Print one event; draft_token and the closing events print nothing (see `show_summary`)."""
@@ -98,53 +99,61 @@ class TraceTerminal:
         """One round: tokens with verdicts, the target's own token, the roll back, caches, the sentence."""
         self.console.print()
         self._line(f"Round {event['round']}", "bold")
+        extra = event["extra"]
+        width = _text_column(event["draft"] if extra is None else [*event["draft"], extra])
         for token in event["draft"]:
-            self._token(token["status"], token, _probabilities(token))
+            self._token(token["status"], token, width)
         withdrawn = num_rolled_back(event)
         if withdrawn:
-            self._line(f"  rolled back {withdrawn}", STYLES["rejected"])
-        if event["extra"] is not None:
-            self._token(event["extra"]["kind"], event["extra"], _probabilities(event["extra"]))
+            self._line(f"rolled back {withdrawn}", STYLES["rejected"], indent=2)
+        if extra is not None:
+            self._token(extra["kind"], extra, width)
         note = draft_stop_note(event)
         if note:
-            self._line(f"  the draft ended early: {note}", "dim")
+            self._line(f"the draft ended early: {note}", "dim", indent=2)
         for line in _cache_lines(event):
-            self._line(f"  {line}", "dim")
-        self._line(f"  time {_time_parts(event['seconds'])}", "dim")
-        self._line(f"  {round_sentence(event)}")
+            self._line(line, "dim", indent=2)
+        self._line(f"time {_time_parts(event['seconds'])}", "dim", indent=2)
+        self._line(round_sentence(event), indent=2)
 
     def show_summary(self, events: Sequence[Event], is_incomplete: bool = False) -> None:
         """The text, why it ended, every ratio with what it divides, speed, and the identity line."""
         summary = summarize(events)
         self.console.print()
         self._line("Text", "bold")
-        self._line(visible_text(summary["text"], newlines=False) or "(nothing)")
+        self._line(summary["text"] or "(nothing)")
         self.console.print()
         self._line(_ending(summary, is_incomplete), "bold")
-        for line in _count_lines(summary["counts"]):
-            self._line(f"  {line}")
-        for line in _ratio_lines(summary):
-            self._line(f"  {line}")
-        for line in _speed_lines(summary):
-            self._line(f"  {line}")
+        for line in (*_count_lines(summary["counts"]), *_ratio_lines(summary), *_speed_lines(summary)):
+            self._line(line, indent=2)
         self._line(identity_sentence(summary["identity"]))
 
-    def _token(self, kind: str, token: Token, probabilities: str) -> None:
+    def _token(self, kind: str, token: Token, text_width: int) -> None:
         sign = (SIGNS if self.has_signs else ASCII_SIGNS)[kind]
+        text = _token_text(token)
         line = Text(f"{sign} {kind:<10} ", style=STYLES[kind])
-        line.append(self._written(_token_text(token)), style="bold")
-        line.append(self._written(f"  {probabilities}" if probabilities else ""), style="dim")
-        self.console.print(Padding(line, (0, 0, 0, 2), expand=False), overflow="fold")
+        line.append(self._written(text), style="bold")
+        probabilities = _probabilities(token)
+        if probabilities:
+            line.append(self._written(" " * max(0, text_width - cell_len(text)) + f"  {probabilities}"), style="dim")
+        self._print(line, indent=2)
 
-    def _line(self, text: str, style: str = "") -> None:
-        indent = len(text) - len(text.lstrip(" "))
-        line = Text(self._written(text[indent:]), style=style)
-        self.console.print(Padding(line, (0, 0, 0, indent), expand=False), overflow="fold")
+    def _line(self, text: str, style: str = "", indent: int = 0) -> None:
+        self._print(Text(self._written(text), style=style), indent)
+
+    def _print(self, text: Text, indent: int) -> None:
+        """Print wrapped to the width, without spaces at line ends; what was wrapped hangs two further in."""
+        hanging = 2 if indent else 0
+        width = max(8, self.console.width - indent - hanging)
+        for number, line in enumerate(text.wrap(self.console, width, overflow="fold")):
+            line.rstrip()
+            line.pad_left(indent + (hanging if number else 0))
+            self.console.print(line, no_wrap=True, overflow="ignore", crop=False)
 
     def _written(self, text: str) -> str:
         text = visible_text(text, newlines=False)
         if not self.has_signs:
-            text = "".join(ARROWS.get(character, character) for character in text)
+            text = "".join(ASCII_STAND_INS.get(character, character) for character in text)
         return encodable_text(text, self.encoding)
 
 
@@ -189,6 +198,11 @@ def _token_text(token: Token) -> str:
     return " ".join([*([text] if text else []), *(f"[{mark}]" for mark in marks)])
 
 
+def _text_column(tokens: Sequence[Token]) -> int:
+    """Columns that the texts of a round are padded to, so that their numbers stand under each other."""
+    return min(WIDEST_TEXT_COLUMN, max((cell_len(_token_text(token)) for token in tokens), default=0))
+
+
 def _probabilities(token: dict[str, Any]) -> str:
     """`draft 0.91  target 0.95  throw 0.310 < 0.842`: what was recorded of it."""
     parts = [
@@ -198,7 +212,7 @@ def _probabilities(token: dict[str, Any]) -> str:
     ]
     die, chance = token.get("u"), token.get("accept_prob")
     if die is not None and chance is not None:
-        parts.append(f"throw {die:.3f}, needs less than {chance:.3f}")
+        parts.append(f"throw {die:.3f} {'<' if die < chance else '≥'} {chance:.3f}")
     return "  ".join(parts)
 
 

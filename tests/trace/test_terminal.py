@@ -33,16 +33,17 @@ def test_every_trace_is_drawn_at_every_width_and_encoding(name, width, encoding)
     assert all(cell_len(line) <= width for line in text.split("\n"))
     assert not [c for c in text if unicodedata.category(c) == "Cc" and c != "\n"]
     assert "\u202e" not in text
+    assert not any(line.endswith(" ") for line in text.split("\n"))
 
 
 def test_a_round_shows_sign_word_text_and_probabilities():
     text = drawn(story().events)
     for line in (
-        r"  ✓ accepted   ·the  draft 0\.62  target 0\.50",
-        r"  ✗ rejected   ·fox  draft 0\.62  target 0\.50",
+        r"  ✓ accepted   ·the    draft 0\.62  target 0\.50",
+        r"  ✗ rejected   ·fox    draft 0\.62  target 0\.50",
         r"  ~ discarded  ·jumps  draft 0\.62\s*$",
         r"  rolled back 2",
-        r"  → correction ·dog  target 0\.50",
+        r"  → correction ·dog    target 0\.50",
         r"  \+ bonus      ·away",
         r"  → plain      \.",
         r"  → correction \[bytes f09f\]",
@@ -96,7 +97,7 @@ def test_differences_failures_and_broken_off_traces_are_said():
 
 
 def test_a_throw_is_shown_when_sampled():
-    assert "throw 0.875, needs less than 0.500" in drawn(TRACES["sampled"])
+    assert "throw 0.875 ≥ 0.500" in drawn(TRACES["sampled"])
 
 
 def test_hostile_text_is_shown_and_does_nothing():
