@@ -16,9 +16,8 @@ from specviz.errors import RunFailed, SpecVizError
 from specviz.events import SCHEMA_VERSION, Event, RunStarted
 
 if TYPE_CHECKING:
+    from specviz.engine.kv_memory import KVMemory
     from specviz.engine.loader import ModelPair
-
-PLAIN_CHECK_DETAIL = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +59,7 @@ class Run:
         system: a system message for the chat template.
         check: afterwards decode plainly too, and compare (adds an `identity` event).
         live_drafts: also yield each drafted token as it is drawn.
+        memory: the caches of earlier turns of a conversation, for this and the next run.
 
     Raises:
         BadRequest: on construction, for settings and prompts that cannot be run.
@@ -75,6 +75,7 @@ class Run:
         system: str | None = None,
         check: bool = False,
         live_drafts: bool = False,
+        memory: KVMemory | None = None,
     ) -> None:
         from specviz.drafters import make_drafter
         from specviz.engine.tokens import prompt_info
@@ -89,6 +90,9 @@ class Run:
         self.prompt["raw"] = raw
         if system:
             self.prompt["system"] = system
+        self._memory = memory
+        if memory is not None:
+            self.prompt["reused"] = memory.reusable(pair.target, ids)
         self.drafter = make_drafter(pair.target, pair.draft, settings)
         self._cancelled = threading.Event()
         self._events: list[Event] = []
@@ -129,6 +133,7 @@ class Run:
                 eos_token_ids=self._eos,
                 is_cancelled=self._cancelled.is_set,
                 live_drafts=self._live_drafts,
+                memory=self._memory,
                 clock=clock,
             ):
                 rounds += event["type"] == "round"

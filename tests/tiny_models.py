@@ -17,14 +17,14 @@ from transformers import PreTrainedModel
 from tests.tiny_tokenizers import byte_level_tokenizer
 
 VOCAB_SIZE = len(byte_level_tokenizer())
-NUM_LAYERS = 4
+NUM_LAYERS = 3
 MAX_POSITIONS = 128
 SLIDING_WINDOW = 8
 
 _SHAPE = {"num_hidden_layers": NUM_LAYERS, "hidden_size": 48, "intermediate_size": 64, "num_attention_heads": 4}
 _GROUPED = {**_SHAPE, "num_key_value_heads": 2}
 _GEMMA = {**_GROUPED, "head_dim": 16}
-_ALTERNATING = ["sliding_attention", "full_attention"] * (NUM_LAYERS // 2)
+_ALTERNATING = ["sliding_attention", "full_attention", "sliding_attention"]
 
 FAMILIES: dict[str, dict] = {
     "llama": _GROUPED,
@@ -58,7 +58,12 @@ _QUIET_LATER_LAYERS = 0.35
 
 
 def build_model(
-    family: str = "llama", *, seed: int = 0, vocab_size: int = VOCAB_SIZE, max_positions: int = MAX_POSITIONS, **overrides
+    family: str = "llama",
+    *,
+    seed: int = 0,
+    vocab_size: int = VOCAB_SIZE,
+    max_positions: int = MAX_POSITIONS,
+    **overrides,
 ) -> PreTrainedModel:
     """A new model of `family`: same arguments, same weights."""
     settings = {
@@ -83,9 +88,13 @@ def tiny_model(family: str = "llama", seed: int = 0) -> PreTrainedModel:
 
 
 @cache
-def tiny_draft_of(family: str = "llama", noise: float = 0.06) -> PreTrainedModel:
-    """The target with noise on its weights: right about half the time, so that every verdict occurs."""
-    return noisy_copy(tiny_model(family), noise)
+def tiny_draft_of(family: str = "llama") -> PreTrainedModel:
+    """The target without its last layer and with noise on its weights: right about half the time."""
+    num_layers = {"n_layer" if family == "gpt2" else "num_hidden_layers": NUM_LAYERS - 1}
+    layer_types = {"layer_types": _ALTERNATING[:-1]} if "layer_types" in FAMILIES[family] else {}
+    shorter = build_model(family, **num_layers, **layer_types)
+    shorter.load_state_dict(tiny_model(family).state_dict(), strict=False)
+    return noisy_copy(shorter, 0.03)
 
 
 def noisy_copy(model: PreTrainedModel, noise: float, seed: int = 7) -> PreTrainedModel:
@@ -150,7 +159,8 @@ def _quieten_later_layers(model: PreTrainedModel) -> None:
     if layers is None:
         return
     output_names = ("o_proj", "down_proj", "c_proj", "attention.dense", "dense_4h_to_h")
-    output_names += ("post_attention_layernorm", "post_feedforward_layernorm") if hasattr(layers[0], "post_feedforward_layernorm") else ()
+    if hasattr(layers[0], "post_feedforward_layernorm"):  # it would undo the quietening of the matrices
+        output_names += ("post_attention_layernorm", "post_feedforward_layernorm")
     with torch.no_grad():
         for layer in layers[NUM_LAYERS // 2 :]:
             for name, parameter in layer.named_parameters():

@@ -43,6 +43,7 @@ class RunContext:
 
     Attributes:
         target_cache: the run's own target cache (a drafter that shares layers drafts in it).
+        cache_for: a cache for a model of the drafter's own (it may hold the beginning of the prompt already).
         pipeline: the run's logits pipeline; the drafter applies it to its own logits.
         dice: the run's random numbers.
         eos_token_ids: a drafted end token ends the draft.
@@ -54,6 +55,7 @@ class RunContext:
     """
 
     target_cache: KVCache
+    cache_for: Callable[[LanguageModel], KVCache]
     pipeline: LogitsPipeline
     dice: Dice
     eos_token_ids: frozenset[int]
@@ -73,7 +75,12 @@ class DraftSession(Protocol):
         ...
 
     def prefill(self, prompt_ids: Sequence[int], features: dict[int, Tensor]) -> None:
-        """Take in the prompt, all but its last token. `features` as in `commit`."""
+        """Take in the prompt, all but its last token.
+
+        Args:
+            features: layer -> [num_fed, hidden] for the positions that the target fed, the last ones before
+                the prompt's last token (a kept cache of an earlier turn leaves fewer to feed).
+        """
         ...
 
     def propose(

@@ -37,7 +37,7 @@ class DraftModel:
         return self.model.name
 
     def open(self, run: RunContext) -> ModelDraftSession:
-        return ModelDraftSession(self.model, self.model.new_cache(), run)
+        return ModelDraftSession(self.model, run.cache_for(self.model), run)
 
     def describe(self) -> dict[str, Any]:
         return {
@@ -64,7 +64,8 @@ class ModelDraftSession:
 
     def prefill(self, prompt_ids: Sequence[int], features: dict[int, Tensor]) -> None:
         if self._fits(len(prompt_ids)):
-            feed_in_chunks(self._model, prompt_ids[:-1], self._own_cache, self._run.should_stop)
+            lacking = prompt_ids[self._own_cache.length : -1]
+            feed_in_chunks(self._model, lacking, self._own_cache, self._run.should_stop)
 
     def propose(
         self, committed_ids: Sequence[int], num_draft_tokens: int, round_index: int

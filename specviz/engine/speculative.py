@@ -12,11 +12,12 @@ import torch
 from torch import Tensor
 
 from specviz.config import RunSettings
-from specviz.drafters.base import DraftedToken, Drafter, DraftSession, RunContext
+from specviz.drafters.base import DraftedToken, Drafter, DraftSession, RunContext, draft_model_of
 from specviz.engine.clock import Laps, RunClock
 from specviz.engine.describe import RoundDescriber, TokenChances
 from specviz.engine.dice import Dice
-from specviz.engine.language_model import LanguageModel
+from specviz.engine.kv_memory import KVMemory
+from specviz.engine.language_model import KVCache, LanguageModel
 from specviz.engine.logits import LogitsPipeline
 from specviz.engine.prefill import feed_in_chunks
 from specviz.engine.stopping import GeneratedText, StopRules
@@ -37,6 +38,7 @@ def decode(
     eos_token_ids: frozenset[int] = frozenset(),
     is_cancelled: Callable[[], bool] = lambda: False,
     live_drafts: bool = False,
+    memory: KVMemory | None = None,
     clock: RunClock | None = None,
 ) -> Iterator[Event]:
     """Generate after `prompt_ids`: yields `prefill`, the `round`s, and `run_finished`.
@@ -44,18 +46,29 @@ def decode(
     Args:
         drafter: what proposes; None decodes plainly, one token a round.
         live_drafts: also yield a `draft_token` event for each drafted token, as it is drawn.
+        memory: caches of earlier turns, used again as far as they agree, and kept when the run has finished.
 
     Raises:
         BadRequest: the prompt does not fit, or the settings do not fit the vocabulary.
         RunFailed: a model's logits are not numbers.
     """
+    memory = memory or KVMemory()
     run = _Run(
-        target, drafter, list(prompt_ids), vocabulary, settings, eos_token_ids, is_cancelled, clock or RunClock()
+        target,
+        drafter,
+        list(prompt_ids),
+        vocabulary,
+        settings,
+        eos_token_ids,
+        is_cancelled,
+        memory,
+        clock or RunClock(),
     )
     yield from run.clock.hand_over(run.prefill())
     while (reason := run.finish_reason or run.interruption()) is None:
         for event in run.round(live_drafts):
             yield from run.clock.hand_over(event)
+    run.keep_caches(memory)
     yield from run.clock.hand_over(run.finished(reason))
 
 
@@ -71,6 +84,7 @@ class _Run:
         settings: RunSettings,
         eos_token_ids: frozenset[int],
         is_cancelled: Callable[[], bool],
+        memory: KVMemory,
         clock: RunClock,
     ) -> None:
         self.clock, self.settings, self.target = clock, settings, target
@@ -90,15 +104,21 @@ class _Run:
         self.generated = GeneratedText(settings.stop)
         self.describer = RoundDescriber(vocabulary, settings.trace_detail)
 
-        self.cache = target.new_cache()
+        self.cache = memory.take(target, prompt_ids)
         self.feature_layers = drafter.feature_layers if drafter else ()
         self.session: DraftSession | None = None
+        self._draft_model = draft_model_of(drafter) if drafter else None
         if drafter:
-            wants_probs = settings.trace_detail != "none"
-            confidence = settings.draft_threshold if settings.is_adaptive else None
             self.session = drafter.open(
                 RunContext(
-                    self.cache, self.pipeline, self.dice, eos_token_ids, confidence, wants_probs, self._should_stop
+                    target_cache=self.cache,
+                    cache_for=lambda model: memory.take(model, prompt_ids),
+                    pipeline=self.pipeline,
+                    dice=self.dice,
+                    eos_token_ids=eos_token_ids,
+                    confidence=settings.draft_threshold if settings.is_adaptive else None,
+                    wants_model_probs=settings.trace_detail != "none",
+                    should_stop=self._should_stop,
                 )
             )
 
@@ -107,8 +127,8 @@ class _Run:
     def prefill(self) -> Event:
         """Feed every prompt token but the last, to the target and to the drafter; nothing is committed."""
         laps = Laps(self.clock, "target", "draft")
-        prompt = self.committed[:-1]
-        features = feed_in_chunks(self.target, prompt, self.cache, self._should_stop, self.feature_layers)
+        lacking = self.committed[self.cache.length : -1]
+        features = feed_in_chunks(self.target, lacking, self.cache, self._should_stop, self.feature_layers)
         self.target.synchronize()
         laps.end("target")
         if self.session:
@@ -260,6 +280,12 @@ class _Run:
     def _should_stop(self) -> bool:
         return self.interruption() is not None
 
+    def keep_caches(self, memory: KVMemory) -> None:
+        """Leave both caches for the next turn."""
+        memory.keep(self.target, self.committed, self.cache)
+        if self._draft_model is not None:
+            memory.keep(self._draft_model, self.committed, self.session.cache)
+
     def finished(self, reason: FinishReason) -> Event:
         seconds = self.metrics.seconds
         return {
@@ -282,7 +308,7 @@ class _Run:
     def _draft_cache_length(self) -> int | None:
         return self.session.cache.length if self.session and self.session.cache else None
 
-    def _cache_use(self, cache, before: int, peak: int) -> CacheUse:
+    def _cache_use(self, cache: KVCache, before: int, peak: int) -> CacheUse:
         return {"before": before, "peak": peak, "after": cache.length, "bytes": cache.num_bytes}
 
     def _draft_cache_use(self, before: int | None, peak: int | None) -> CacheUse | None:

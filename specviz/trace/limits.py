@@ -26,7 +26,7 @@ class TraceLimits:
     max_bytes: int = 64 * 2**20
     max_line_bytes: int = 16 * 2**20
     max_events: int = 200_000
-    max_values: int = 3_000_000
+    max_values: int = 6_000_000
     max_text: int = 4_000_000
     max_token_text: int = 10_000
     max_tokens: int = 1_000_000

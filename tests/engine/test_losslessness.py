@@ -9,6 +9,7 @@ from functools import cache
 
 import pytest
 
+from specviz.engine.hf_model import TransformersModel
 from tests.engine.runs import (
     DRAFTING,
     byte_vocabulary,
@@ -23,24 +24,21 @@ from tests.engine.runs import (
 from tests.tiny_models import FAMILIES, MAX_POSITIONS, build_model, tiny_model
 from tests.tiny_tokenizers import HARD_TEXT
 
-NUM_NEW = 20
+NUM_NEW = 14
 EVERY_K = (1, 2, 3, 4, 5, 6, 7, 8, "auto")
-CHAT_PROMPTS = ("hello world", "what is the capital of France?", "repeat the word hello", "naïve 한국어?")
+CHAT_PROMPTS = ("hello world", "what is the capital of France?", "naïve 한국어?")
 RAW_PROMPTS = (
     "The quick brown fox jumps over",
     "the there then they them",
-    "user assistant system",
-    "Paris is the capital of",
     "def add(a, b):\n    return",
     "for i in range(10):\n    print(",
-    "x = {'a': 1, \"b\": [2, 3]}\n",
     HARD_TEXT,
     "👩‍🚀👩‍🚀👩‍🚀",
     "naïve café déjà vu",
     "한국어 한국어 한국어",
     "one two three one two three one two",
-    "hello hello hello hello hello",
     "ababababababab",
+    "hello hello hello hello hello",
     "a",
     "\n",
 )
@@ -115,8 +113,7 @@ def test_speculation_equals_generate(family, kind, k):
 
 @pytest.mark.parametrize("k", [1, 2, 3, 4, 5, 6, 7, 8])
 def test_a_copy_of_the_target_has_every_token_accepted(k):
-    # Also with the first difference that a draft of another shape would make: whole text is 200 tokens.
-    target = tiny_target_with_room()
+    target = TransformersModel(build_model("llama", max_positions=256), "roomy llama")
     events = run_events(
         target, [1, 10, 20], draft=target, drafter_kind="draft_model", num_draft_tokens=k, max_new_tokens=200
     )
@@ -126,9 +123,3 @@ def test_a_copy_of_the_target_has_every_token_accepted(k):
     assert counts["rounds"] == -(-200 // (k + 1)), "k + 1 tokens a round"
     assert len(new_ids(events)) == 200
 
-
-@cache
-def tiny_target_with_room():
-    from specviz.engine.hf_model import TransformersModel
-
-    return TransformersModel(build_model("llama", max_positions=256), "roomy llama")

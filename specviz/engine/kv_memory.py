@@ -1,0 +1,48 @@
+"""The KV caches that a conversation keeps between its turns.
+
+A turn's prompt begins with the text of the turns before it. Where its token ids begin with those that a
+kept cache holds, the cache is cut to that common beginning and used again; the rest is fed as usual.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from specviz.engine.language_model import KVCache, LanguageModel
+
+
+class KVMemory:
+    """Kept caches, at most one a model. A run takes them out and puts them back when it has finished, so that
+    two runs never hold the same cache: the second finds nothing, and starts anew."""
+
+    def __init__(self) -> None:
+        self._kept: dict[int, tuple[LanguageModel, list[int], KVCache]] = {}
+        self._lock = threading.Lock()
+
+    def reusable(self, model: LanguageModel, prompt_ids: Sequence[int]) -> int:
+        """How many positions `take` would give for this prompt."""
+        with self._lock:
+            kept = self._kept.get(id(model))
+            return 0 if kept is None else _common_length(kept[1], prompt_ids)
+
+    def take(self, model: LanguageModel, prompt_ids: Sequence[int]) -> KVCache:
+        """The model's kept cache, cut to what it has in common with the prompt (less its last token), or an empty one."""
+        with self._lock:
+            kept = self._kept.pop(id(model), None)
+        if kept is None:
+            return model.new_cache()
+        _, ids, cache = kept
+        cache.truncate(_common_length(ids, prompt_ids))
+        return cache
+
+    def keep(self, model: LanguageModel, token_ids: Sequence[int], cache: KVCache) -> None:
+        """Put a cache back that holds the first `cache.length` of `token_ids`."""
+        with self._lock:
+            self._kept[id(model)] = (model, list(token_ids[: cache.length]), cache)
+
+
+def _common_length(kept_ids: Sequence[int], prompt_ids: Sequence[int]) -> int:
+    """Positions to use again: the prompt's last token is always fed, to be pending."""
+    longest = min(len(kept_ids), len(prompt_ids) - 1)
+    return next((i for i in range(longest) if kept_ids[i] != prompt_ids[i]), longest)
