@@ -198,7 +198,9 @@ def _check_keys(table: dict[str, Any], known: Iterable[str], where: str) -> None
     known = list(known)
     for key in table:
         if key not in known:
-            raise BadRequest(f"{where}: unknown key {key!r}{_did_you_mean(key, known)}: the keys are {', '.join(known)}.")
+            raise BadRequest(
+                f"{where}: unknown key {key!r}{_did_you_mean(key, known)}: the keys are {', '.join(known)}."
+            )
 
 
 def _did_you_mean(word: str, choices: Iterable[str]) -> str:

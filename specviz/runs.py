@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from specviz import __version__
 from specviz.config import RunSettings
 from specviz.errors import RunFailed, SpecVizError
-from specviz.events import SCHEMA_VERSION, Event, RunStarted
+from specviz.events import SCHEMA_VERSION, Event, Identity, RunFinished, RunStarted
+from specviz.trace.summary import SummaryFold
 
 if TYPE_CHECKING:
     from specviz.engine.kv_memory import KVMemory
@@ -33,22 +34,6 @@ class RunResult:
     seconds: dict[str, float]
     identity: dict[str, Any] | None
     error: str | None = None
-
-    @classmethod
-    def from_events(cls, events: list[Event]) -> RunResult:
-        """Of a finished, failed or broken-off run (live or recorded)."""
-        by_type = {event["type"]: event for event in events}
-        finished = by_type.get("run_finished", {})
-        return cls(
-            text=finished.get("output_text", ""),
-            token_ids=finished.get("token_ids", []),
-            reason=finished.get("reason"),
-            counts=finished.get("counts", {}),
-            metrics=finished.get("metrics", {}),
-            seconds=finished.get("seconds", {}),
-            identity=by_type.get("identity"),
-            error=by_type.get("run_failed", {}).get("error"),
-        )
 
 
 class Run:
@@ -95,7 +80,7 @@ class Run:
             self.prompt["reused"] = memory.reusable(pair.target, ids)
         self.drafter = make_drafter(pair.target, pair.draft, settings)
         self._cancelled = threading.Event()
-        self._events: list[Event] = []
+        self._summary = SummaryFold()
         self._has_begun = False
 
     def __iter__(self) -> Iterator[Event]:
@@ -103,8 +88,7 @@ class Run:
             raise RuntimeError("a Run is iterated once; make a new one to run again")
         self._has_begun = True
         for event in self._all_events():
-            if event["type"] in ("run_finished", "run_failed", "identity"):
-                self._events.append(event)
+            self._summary.add(event)
             yield event
 
     def cancel(self) -> None:
@@ -113,15 +97,15 @@ class Run:
 
     @property
     def result(self) -> RunResult:
-        return RunResult.from_events(self._events)
+        """What is known so far; `reason` is None until the run has finished."""
+        return RunResult(**self._summary.summary())
 
     def _all_events(self) -> Iterator[Event]:
         from specviz.engine.clock import RunClock
-        from specviz.engine.identity import compare_with_plain
         from specviz.engine.speculative import decode
 
         clock = RunClock()
-        rounds, finished = 0, None
+        num_rounds, finished = 0, None
         yield from clock.hand_over(self._started())
         try:
             for event in decode(
@@ -136,17 +120,26 @@ class Run:
                 memory=self._memory,
                 clock=clock,
             ):
-                rounds += event["type"] == "round"
+                num_rounds += event["type"] == "round"
                 finished = event if event["type"] == "run_finished" else None
                 yield event
-            if self._check and finished:
-                yield compare_with_plain(
-                    self.pair, self.prompt["token_ids"], self.settings, self._eos, finished, self._cancelled.is_set
-                )
         except Exception as error:
-            yield {"type": "run_failed", "t": clock.elapsed, "error": _sentence(error), "round": rounds}
+            yield {"type": "run_failed", "t": clock.elapsed, "error": _sentence(error), "round": num_rounds + 1}
             if not isinstance(error, SpecVizError):
                 raise
+        if self._check and finished:
+            yield self._identity(finished)
+
+    def _identity(self, finished: RunFinished) -> Identity:
+        """The comparison; a run that has finished well stays finished, also if comparing it fails."""
+        from specviz.engine.identity import compare_with_plain
+
+        try:
+            return compare_with_plain(
+                self.pair, self.prompt["token_ids"], self.settings, self._eos, finished, self._cancelled.is_set
+            )
+        except Exception as error:
+            return {"type": "identity", "against": "plain", "identical": None, "why": _sentence(error)}
 
     def _started(self) -> RunStarted:
         target = self.pair.target

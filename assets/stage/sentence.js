@@ -1,51 +1,98 @@
-// What just happened, in one plain sentence.
+// What just happened, in plain words; the same words as specviz/trace/sentences.py.
 SpecViz.sentence = (() => {
-  const { draftOf, countStatus } = SpecViz.reducer;
-  const { spoken } = SpecViz.pieces;
-  const { DRAFT_STOPS, REASONS } = SpecViz.vocabulary;
+  const { draftOf, countStatus, numRolledBack } = SpecViz.reducer;
+  const { WHY_NOTHING_WAS_DRAFTED, WHY_THE_DRAFT_ENDED_EARLY } = SpecViz.vocabulary;
+  const LONGEST_QUOTE = 40;
 
-  const count = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
-
-  /** The sentence of one round event. */
+  /** "3 of 5 accepted; the target would not say ' fox'; it said ' dog'; rolled back 2; kept 4 tokens for one target pass." */
   function ofRound(event) {
+    const parts = [...draftParts(event), ...extraParts(event)];
+    const withdrawn = numRolledBack(event);
+    if (withdrawn > 0) parts.push(`rolled back ${withdrawn}`);
+    parts.push(`kept ${counted((event.committed || []).length, "token")} for one target pass`);
+    return `${capitalized(parts.join("; "))}.`;
+  }
+
+  function draftParts(event) {
     const drafted = draftOf(event).length;
-    const kept = (event.committed || []).length;
-    const outcome = drafted === 0 ? nothingDrafted(event) : verdictOf(event, drafted);
-    return `${outcome}; ${count(kept, "token")} for one target pass.`;
+    if (drafted === 0) {
+      const why = WHY_NOTHING_WAS_DRAFTED[event.draft_stop];
+      return [why ? `nothing was drafted, as ${why}` : "nothing was drafted"];
+    }
+    const parts = [`${countStatus(event, "accepted")} of ${drafted} accepted`];
+    const numCut = countStatus(event, "cut");
+    if (!event.extra) {
+      const last = draftOf(event).findLast((token) => token.status === "accepted");
+      if (last) parts.push(`generation stopped at ${quoted(last)}`);
+    }
+    if (numCut > 0) parts.push(`${numCut} drafted after it ${numCut === 1 ? "was" : "were"} never judged`);
+    return parts;
   }
 
-  function nothingDrafted(event) {
-    const why = DRAFT_STOPS[event.draft_stop];
-    const own = event.extra ? `the target added its own ${spoken(event.extra)}` : "the text ended here";
-    return `Nothing was drafted${why ? ` (${why})` : ""}; ${own}`;
+  function extraParts(event) {
+    const { extra } = event;
+    if (!extra) return [];
+    if (extra.kind === "bonus") return [`the target added ${quoted(extra)} as a bonus`];
+    if (extra.kind === "plain") return [`the target said ${quoted(extra)}`];
+    return correctionParts(draftOf(event).find((token) => token.status === "rejected"), extra);
   }
 
-  function verdictOf(event, drafted) {
-    const accepted = countStatus(event, "accepted");
-    const rejected = draftOf(event).find((token) => token.status === "rejected");
-    if (rejected) return `${accepted} of ${drafted} accepted; ${refusal(rejected, event.extra)}`;
-    if (accepted < drafted) return `${accepted} of ${drafted} accepted, and the text ended there`;
-    const all = drafted === 1 ? "The draft was accepted" : `All ${drafted} accepted`;
-    if (!event.extra) return `${all}, and the text ended there`;
-    return `${all}; the target added ${spoken(event.extra)} as a bonus`;
+  function correctionParts(rejected, extra) {
+    if (!rejected) return [`the target said ${quoted(extra)}`];
+    const { u, accept_prob: chance } = rejected;
+    if (typeof u !== "number" || typeof chance !== "number") {
+      return [`the target would not say ${quoted(rejected)}`, `it said ${quoted(extra)}`];
+    }
+    return [
+      `${quoted(rejected)} lost its throw (${u.toFixed(3)}, and it needed less than ${chance.toFixed(3)})`,
+      `the target drew ${quoted(extra)} instead`,
+    ];
   }
 
-  function refusal(rejected, extra) {
-    const refused = `the target would not say ${spoken(rejected)}`;
-    return extra ? `${refused}, it said ${spoken(extra)}` : refused;
+  /** Why a draft was shorter than asked for; empty when the sentence of the round says it. */
+  function draftStopNote(event) {
+    return draftOf(event).length > 0 ? WHY_THE_DRAFT_ENDED_EARLY[event.draft_stop] || "" : "";
   }
 
   /** Before the first round. */
   function ofStart(state) {
-    if (!state.run) return "Press Run to let two models work on your prompt.";
-    const length = state.prompt.length;
-    return `The prompt is ${count(length, "token")} long; the models have read all but the last one.`;
+    if (!state.run) return "Press Run to watch a model speculate on your own prompt.";
+    return `The prompt is ${counted(state.prompt.length, "token")} long, and nothing has been generated yet.`;
   }
 
-  /** After the last round. */
-  function ofEnd(finished) {
-    return REASONS[finished.reason] || finished.reason;
+  /** A token as a sentence names it: its text in quotes, or its bytes, or its id. */
+  function quoted(token) {
+    if (token.text) return quotedText(token.text);
+    if (token.bytes) return `the bytes ${token.bytes.slice(0, LONGEST_QUOTE)}`;
+    return token.id === null || token.id === undefined ? "a token" : `token ${token.id}`;
   }
 
-  return { ofRound, ofStart, ofEnd };
+  function quotedText(text) {
+    return `'${shortened(visible(text))}'`;
+  }
+
+  function shortened(text) {
+    const characters = [...text];
+    if (characters.length <= LONGEST_QUOTE) return text;
+    return `${characters.slice(0, LONGEST_QUOTE).join("")}… (${characters.length} characters)`;
+  }
+
+  /** Control characters drawn instead of sent: a line end as ␊, a direction mark by its number. */
+  function visible(text) {
+    return [...text].map(visibleCharacter).join("");
+  }
+
+  function visibleCharacter(character) {
+    const code = character.codePointAt(0);
+    if (code < 0x20) return String.fromCharCode(0x2400 + code);
+    if (code === 0x7f) return "␡";
+    if (character === "\u200c" || character === "\u200d" || !/[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/u.test(character)) return character;
+    return code < 0x10000 ? `\\u${hex(code, 4)}` : `\\U${hex(code, 8)}`;
+  }
+
+  const hex = (number, width) => number.toString(16).padStart(width, "0");
+  const counted = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
+  const capitalized = (text) => `${text[0].toUpperCase()}${text.slice(1)}`;
+
+  return { ofRound, ofStart, draftStopNote, quoted, quotedText, counted, capitalized };
 })();

@@ -30,18 +30,15 @@ SpecViz.createStage = (root, { css = "", now = () => performance.now() } = {}) =
   };
 
   const sourceView = SpecViz.sourceView.createView();
-  const views = [SpecViz.textView.createView(), SpecViz.roundView.createView(), SpecViz.cachesView.createView(), SpecViz.figuresView.createView()];
+  const views = ["textView", "roundView", "proofView", "cachesView", "figuresView"].map((name) => SpecViz[name].createView());
   const transport = SpecViz.transportView.createView(commands);
   const announcer = createAnnouncer();
-  const [text, round, caches, figures] = views;
   const node = el(
     "div",
     { class: "sv-stage", role: "group", "aria-label": "Speculative decoding, step by step", tabindex: "-1" },
     css ? el("style", {}, css) : null,
     sourceView.node,
-    text.node,
-    round.node,
-    el("div", { class: "sv-lower" }, caches.node, figures.node),
+    el("div", { class: "sv-body" }, views.map((view) => view.node)),
     transport.node,
     announcer.node,
   );

@@ -71,7 +71,7 @@ SpecViz.cachesView = (() => {
     const cells = Array.from({ length: WINDOW }, () => el("i", { class: "sv-kv" }));
     const strip = el("div", { class: "sv-strip", "aria-hidden": "true" }, earlier, cells);
     const nothing = el("span", { class: "sv-muted sv-nothing" });
-    const node = el("div", { class: "sv-cache" }, el("span", { class: "sv-cache-name" }, name), strip, nothing, el("span", { class: "sv-cache-numbers" }, positions, bytes));
+    const node = el("div", { class: "sv-cache" }, el("span", { class: "sv-cache-name" }, name), positions, bytes, nothing, strip);
 
     function draw(moment, bytesPerPosition, why = "") {
       strip.hidden = moment === null;

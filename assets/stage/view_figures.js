@@ -1,7 +1,7 @@
-// The running figures, each with what it was divided by, and the two lines of proof.
+// The running figures, each with what it was divided by.
 SpecViz.figuresView = (() => {
-  const { el, setData, setText } = SpecViz.dom;
-  const { figuresOf, speedupOf, formatRatio, formatSeconds } = SpecViz.figures;
+  const { el, setText } = SpecViz.dom;
+  const { figuresOf, formatRatio, formatSeconds } = SpecViz.figures;
 
   const TILES = [
     {
@@ -26,21 +26,18 @@ SpecViz.figuresView = (() => {
   function createView() {
     const tiles = TILES.map(createTile);
     const split = createSplit();
-    const proof = createProof();
     const node = el(
       "section",
       { class: "sv-figures" },
-      el("div", { class: "sv-zone-head" }, el("h2", {}, "Was it worth it?"), el("span", { class: "sv-muted" }, "measured in this run, so far")),
+      el("div", { class: "sv-zone-head" }, el("h2", {}, "So far"), el("span", { class: "sv-muted" }, "measured in this run")),
       el("dl", { class: "sv-tiles" }, tiles.map((tile) => tile.node)),
       split.node,
-      proof.node,
     );
 
     function draw(state, frame) {
       const figures = figuresOf(frame.totals);
       tiles.forEach((tile) => tile.draw(figures, frame.totals));
       split.draw(figures, frame.totals);
-      proof.draw(state);
     }
 
     return { node, draw };
@@ -79,44 +76,6 @@ SpecViz.figuresView = (() => {
         });
       },
     };
-  }
-
-  function createProof() {
-    const identity = el("dd", { dataset: { proof: "identity" } });
-    const speedup = el("dd", { dataset: { proof: "speedup" } });
-    const node = el(
-      "dl",
-      { class: "sv-proof" },
-      el("div", {}, el("dt", {}, "Identical to plain decoding"), identity),
-      el("div", {}, el("dt", {}, "Speedup over plain decoding"), speedup),
-    );
-    return {
-      node,
-      draw(state) {
-        setText(identity, identityText(state));
-        setData(identity, "answer", state.identity ? String(state.identity.identical) : null);
-        setText(speedup, speedupText(state));
-        setData(speedup, "answer", speedupOf(state) === null ? null : "measured");
-      },
-    };
-  }
-
-  function identityText(state) {
-    const { identity } = state;
-    if (!identity) return "not checked in this run";
-    if (identity.identical === true) return "yes, token for token, checked in this run";
-    if (identity.identical === null) return identity.why || "cannot be compared token by token";
-    const where = identity.first_difference;
-    if (!where) return "no";
-    const texts = (where.texts || []).map((text) => (text === null ? "the end" : JSON.stringify(text)));
-    const gap = where.top2_gap === null || where.top2_gap === undefined ? "" : `; the two were ${where.top2_gap.toPrecision(2)} logits apart (${where.dtype})`;
-    return `no: new token ${where.position + 1} is ${texts[1]}, plain decoding says ${texts[0]}${gap}`;
-  }
-
-  function speedupText(state) {
-    const speedup = speedupOf(state);
-    if (speedup === null) return "not measured";
-    return `${speedup.toFixed(2)}×, measured: plain decoding ran at ${state.identity.plain_tokens_per_second.toFixed(1)} tokens/s`;
   }
 
   return { createView };

@@ -2,7 +2,8 @@
 // what is rolled back, and what is kept. One position a column (a row, where the stage is narrow).
 SpecViz.roundView = (() => {
   const { el, setData, setText, tokenText } = SpecViz.dom;
-  const { STATUSES, ORIGINS, PHASES, DRAFT_STOPS } = SpecViz.vocabulary;
+  const { STATUSES, ORIGINS, PHASES } = SpecViz.vocabulary;
+  const { draftStopNote } = SpecViz.sentence;
   const { draftOf, countStatus, numRolledBack } = SpecViz.reducer;
   const { formatProbability, formatSeconds } = SpecViz.figures;
 
@@ -27,10 +28,11 @@ SpecViz.roundView = (() => {
       phases.draw(event, frame.progress);
       const key = frame.pending ? null : event;
       if (key === null || key !== built) {
-        grid.replaceChildren(...(event ? cellsOf(event, numColumns(state, event), state) : emptyCells(state)));
+        grid.replaceChildren(...(event ? cellsOf(event, numColumns(state, event)) : emptyCells(state)));
         built = key;
       }
       grid.style.setProperty("--positions", numColumns(state, event));
+      setData(grid, "dense", numColumns(state, event) > 6 ? "1" : null);
       reveal(grid, frame.progress);
       setText(sentence, frame.sentence);
     }
@@ -51,11 +53,9 @@ SpecViz.roundView = (() => {
   }
 
   function noteOf(event, frame) {
-    if (event.isPending) return "drafting";
-    const stop = DRAFT_STOPS[event.draft_stop];
-    const drafted = draftOf(event).length;
-    if (stop && drafted > 0 && frame.progress.phase !== "draft") return `short draft: ${stop}`;
-    return stop && drafted === 0 ? stop : "";
+    if (event.isPending || frame.progress.phase === "draft") return "";
+    const note = draftStopNote(event);
+    return note ? `short draft: ${note}` : "";
   }
 
   function phaseList() {
@@ -88,20 +88,20 @@ SpecViz.roundView = (() => {
 
   function emptyCells(state) {
     const columns = numColumns(state, null);
-    return [...rowLabels(), passBand(null), ...Array.from({ length: columns }, (_, i) => emptyCell("draft", i + 1))];
+    return [...rowLabels(), passBand(null), ...Array.from({ length: columns - 1 }, (_, i) => emptyCell(i + 1))];
   }
 
-  function emptyCell(row, position) {
-    return el("span", { class: "sv-cell sv-empty", "aria-hidden": "true", style: place(row, position) });
+  function emptyCell(position) {
+    return el("span", { class: "sv-cell sv-empty", "aria-hidden": "true", style: place("draft", position) });
   }
 
-  function cellsOf(event, columns, state) {
+  function cellsOf(event, columns) {
     const draft = draftOf(event);
     const cells = [...rowLabels(), passBand(event), rollbackMark(event)];
     draft.forEach((token, index) => cells.push(...positionCells(token, index + 1, event)));
-    for (let position = draft.length + 1; position <= columns; position += 1) cells.push(emptyCell("draft", position));
+    for (let position = draft.length + 1; position < columns && draft.length > 0; position += 1) cells.push(emptyCell(position));
     if (event.extra) cells.push(...extraCells(event, draft.length));
-    if (draft.length === 0 && state.run && state.run.drafter.kind === "none") setData(cells[0], "row", "draft");
+    if (draft.length === 0) cells.push(el("span", { class: "sv-cell sv-nothing-drafted", dataset: { beat: "draft", at: 0 } }, "nothing drafted"));
     return cells.filter(Boolean);
   }
 

@@ -1,7 +1,7 @@
 // The line on top: what is shown here, a recording or a live run, of which model, and how it stands.
 SpecViz.sourceView = (() => {
   const { el, setData, setText } = SpecViz.dom;
-  const { DRAFTERS, REASONS } = SpecViz.vocabulary;
+  const { DRAFTERS, WHY_IT_ENDED } = SpecViz.vocabulary;
 
   function createView() {
     const badge = el("span", { class: "sv-badge" });
@@ -30,7 +30,7 @@ SpecViz.sourceView = (() => {
     const drafts = drafter.kind === "none" ? DRAFTERS.none : `${DRAFTERS[drafter.kind] || drafter.kind}, k = ${k}`;
     const temperature = settings.temperature > 0 ? `temperature ${settings.temperature}` : "greedy";
     const parts = [drafts, temperature, `${shortDtype(target.dtype)} on ${target.device}`];
-    if (!isLive && run.created) parts.push(`made on ${run.created.slice(0, 10)}`);
+    if (!isLive && run.created) parts.push(`recorded on ${run.created.slice(0, 10)}`);
     return parts.join(" · ");
   }
 
@@ -39,9 +39,9 @@ SpecViz.sourceView = (() => {
   function statusText(state, source) {
     if (source.note) return source.note;
     if (state.failed) return state.failed.error;
-    if (source.kind === "recording") return "A real run, recorded: play it, or press Run for one of your own";
-    if (source.phase === "running") return "Generating";
-    return state.finished ? `Finished: ${REASONS[state.finished.reason] || state.finished.reason}` : "";
+    if (source.kind === "recording") return "";
+    if (source.phase === "running") return state.finished ? "Comparing with plain decoding" : "Generating";
+    return state.finished ? `Over: ${WHY_IT_ENDED[state.finished.reason] || state.finished.reason}` : "";
   }
 
   return { createView };

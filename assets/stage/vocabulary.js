@@ -34,22 +34,30 @@ SpecViz.vocabulary = (() => {
     none: "no drafter",
   };
 
-  const DRAFT_STOPS = {
-    confidence: "the drafter was not sure enough to go on",
-    eos: "the drafter proposed the end",
-    context: "the drafter's context is full",
-    budget: "no more tokens were asked for",
-    no_match: "the drafter found nothing to propose",
+  const WHY_NOTHING_WAS_DRAFTED = {
+    confidence: "the drafter was not sure enough",
+    eos: "the drafter saw the end",
+    context: "the context had no room for a draft",
+    budget: "only one token was left to write",
+    no_match: "the text held no earlier match",
   };
 
-  const REASONS = {
-    eos: "the model ended its text",
-    stop: "a stop string ended the text",
-    length: "all the tokens asked for",
+  const WHY_THE_DRAFT_ENDED_EARLY = {
+    confidence: "the drafter was no longer sure enough",
+    eos: "the drafter drafted the end token",
+    context: "the context had no more room",
+    budget: "no more tokens were allowed",
+    no_match: "the earlier match had no more to offer",
+  };
+
+  const WHY_IT_ENDED = {
+    eos: "the target said its end token",
+    stop: "a stop string was written",
+    length: "the allowed number of new tokens was reached",
     context: "the target's context is full",
-    cancelled: "stopped by you",
-    deadline: "the time was up",
+    cancelled: "the run was stopped",
+    deadline: "the deadline had passed",
   };
 
-  return { STATUSES, ORIGINS, PHASES, DRAFTERS, DRAFT_STOPS, REASONS };
+  return { STATUSES, ORIGINS, PHASES, DRAFTERS, WHY_NOTHING_WAS_DRAFTED, WHY_THE_DRAFT_ENDED_EARLY, WHY_IT_ENDED };
 })();

@@ -149,7 +149,7 @@ class RoundDescriber:
         values, ids = probs.topk(min(NUM_TOP, probs.shape[-1]), dim=-1)
         return [
             (
-                [(i, self._vocabulary.lone_text(i), p) for i, p in zip(row_ids, row, strict=True) if p > 0],
+                [[i, self._vocabulary.lone_text(i), p] for i, p in zip(row_ids, row, strict=True) if p > 0],
                 max(0.0, 1.0 - sum(row)),
             )
             for row_ids, row in zip(ids.tolist(), values.tolist(), strict=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -95,6 +96,6 @@ def _first_difference(
         "position": position,
         "ids": ids,
         "texts": [None if token_id is None else pair.vocabulary.lone_text(token_id) for token_id in ids],
-        "top2_gap": best - second,
+        "top2_gap": best - second if math.isfinite(second) else None,
         "dtype": str(pair.target.dtype).removeprefix("torch."),
     }

@@ -152,6 +152,7 @@ def explain_failure(wheel: Wheel, output: str) -> SpecVizError:
             f"No network: pip reached no package index for {wheel.requirement}; connect, or set pip's own options "
             "for your index or proxy (`pip config`), and try again."
         )
-    errors = [line.removeprefix("ERROR: ") for line in output.splitlines() if line.startswith("ERROR")]
-    reason = (errors or output.splitlines() or ["it gave no reason"])[-1].strip()
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR")]
+    reason = (errors or lines or ["it gave no reason"])[-1]
     return DownloadFailed(f"pip could not download {wheel.requirement}: {reason.rstrip('.')}.")

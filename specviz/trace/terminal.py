@@ -79,13 +79,12 @@ class TraceTerminal:
 
     def show_start(self, event: RunStarted) -> None:
         """What runs on what, and the prompt."""
-        target, drafter, settings = event["target"], event["drafter"], event["settings"]
+        target, drafter = event["target"], event["drafter"]
         dtype, device = target["dtype"] or "unknown precision", target["device"] or "unknown device"
         self._line(f"Target   {target['name']}, {dtype}, {device}", "bold")
         name = drafter["name"]
         named = f" ({name})" if name and name != drafter["kind"] else ""
-        k = settings.get("num_draft_tokens")
-        self._line(f"Drafter  {drafter['kind']}{named}, k {shortened(str(k), 20)}")
+        self._line(f"Drafter  {drafter['kind']}{named}{_draft_length(event)}")
         self._line(f"Prompt   {shortened(visible_text(event['prompt']['text']), 400)}", "dim")
 
     def show_prefill(self, event: Prefill) -> None:
@@ -183,6 +182,14 @@ def _can_write(text: str, encoding: str) -> bool:
     except (UnicodeEncodeError, LookupError):
         return False
     return True
+
+
+def _draft_length(event: RunStarted) -> str:
+    """`, k 4` or `, k auto up to 8`, as far as the settings say; nothing for a run that does not draft."""
+    k, most = event["settings"].get("num_draft_tokens"), event["settings"].get("max_draft_tokens")
+    if k is None or event["drafter"]["kind"] == "none":
+        return ""
+    return f", k auto up to {shortened(str(most), 20)}" if k == "auto" else f", k {shortened(str(k), 20)}"
 
 
 def _token_text(token: Token) -> str:
@@ -295,4 +302,4 @@ def _speed_lines(summary: dict[str, Any]) -> Iterator[str]:
     speedup = walltime_speedup(speed, plain_speed)
     if speedup is not None:
         word = "faster" if speedup >= 1 else "SLOWER"
-        yield f"{speedup:.2f}× plain decoding's {plain_speed:.1f} tokens/s: {word} than without drafting (measured, decode only)"
+        yield f"{speedup:.2f}× plain decoding's {plain_speed:.1f} tokens/s: {word} (measured, decode only)"

@@ -25,6 +25,7 @@ STAGE_SCRIPTS = (
     "view_round.js",
     "view_caches.js",
     "view_figures.js",
+    "view_proof.js",
     "view_transport.js",
     "stage.js",
 )

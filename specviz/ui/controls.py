@@ -62,7 +62,7 @@ def build_ask(lessons: tuple[Preset, ...]) -> dict[str, gr.Component | None]:
     with gr.Column(elem_id="sv-ask", elem_classes="sv-panel"):
         parts["prompt"] = gr.Textbox(
             lessons[0].prompt if lessons else DEFAULT_PROMPT,
-            label="Prompt", lines=4, max_lines=8, max_length=MAX_PROMPT_CHARS, elem_id="sv-prompt",
+            label="Prompt", lines=4, max_lines=5, max_length=MAX_PROMPT_CHARS, elem_id="sv-prompt",
         )  # fmt: skip
         with gr.Row(elem_id="sv-go"):
             parts["run"] = gr.Button("Run", variant="primary", elem_id="sv-run")

@@ -5,20 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 import gradio as gr
-from gradio.themes import Base
 from gradio.themes.utils import colors, fonts, sizes
 
 PAGE_CSS = (Path(__file__).resolve().parents[2] / "assets" / "page.css").read_text(encoding="utf-8")
 
 
-def page_theme() -> Base:
+def page_theme() -> gr.themes.Base:
     """Slate, one blue, IBM Plex; both modes with AA contrast."""
     theme = gr.themes.Base(
         primary_hue=colors.blue,
         neutral_hue=colors.slate,
         radius_size=sizes.radius_md,
         text_size=sizes.text_md,
-        font=(fonts.LocalFont("IBM Plex Sans", weights=(400, 600)), "ui-sans-serif", "system-ui", "sans-serif"),
+        font=(fonts.LocalFont("IBM Plex Sans", weights=(400, 700)), "ui-sans-serif", "system-ui", "sans-serif"),
         font_mono=(fonts.LocalFont("IBM Plex Mono", weights=(400, 600)), "ui-monospace", "Consolas", "monospace"),
     )
     return theme.set(

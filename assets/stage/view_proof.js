@@ -1,0 +1,47 @@
+// Was it worth it, and is it the same text? Only what was checked and measured is claimed.
+SpecViz.proofView = (() => {
+  const { el, setData, setText } = SpecViz.dom;
+  const { quotedText } = SpecViz.sentence;
+  const { speedupOf } = SpecViz.figures;
+
+  function createView() {
+    const identity = el("dd", { dataset: { proof: "identity" } });
+    const speedup = el("dd", { dataset: { proof: "speedup" } });
+    const node = el(
+      "section",
+      { class: "sv-proof", "aria-label": "Was it worth it?" },
+      el("dl", {}, el("div", {}, el("dt", {}, "Identical to plain decoding"), identity), el("div", {}, el("dt", {}, "Speedup over plain decoding"), speedup)),
+    );
+
+    function draw(state) {
+      setText(identity, identityText(state));
+      setData(identity, "answer", state.identity ? String(state.identity.identical) : null);
+      const factor = speedupOf(state);
+      setText(speedup, factor === null ? "not measured" : speedupText(factor, state.identity));
+      setData(speedup, "answer", factor === null ? null : factor > 1 ? "true" : "false");
+    }
+
+    return { node, draw };
+  }
+
+  function identityText({ identity }) {
+    if (!identity) return "not checked in this run";
+    if (identity.identical === true) return "yes, checked in this run";
+    if (identity.identical === null) return `not comparable (${identity.why})`;
+    return `no; ${differenceText(identity.first_difference)}`;
+  }
+
+  function differenceText({ position, texts, top2_gap: gap, dtype }) {
+    const [plain, own] = texts.map((text) => (text === null ? "nothing more" : quotedText(text)));
+    const closeness = typeof gap === "number" ? `; the target's top two logits there were ${Number(gap.toPrecision(3))} apart in ${dtype}` : "";
+    return `the first difference is at new token ${position + 1}, where plain decoding says ${plain} and this run said ${own}${closeness}`;
+  }
+
+  function speedupText(factor, identity) {
+    const plain = identity.plain_tokens_per_second.toFixed(1);
+    const verdict = factor < 1 ? "slower" : "faster";
+    return `${factor.toFixed(2)}×, ${verdict}; measured against ${plain} tokens/s in this session`;
+  }
+
+  return { createView };
+})();

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections import namedtuple
+
+import psutil
+import pytest
+
+from specviz.commands import doctor
+from specviz.commands.doctor import Check
+
+STATUSES = {"ok", "slow", "warn", "missing"}
+
+
+def test_json_has_every_check_and_nothing_else(capsys):
+    assert doctor.run(argparse.Namespace(json=True)) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert list(report) == ["checks"]
+    assert len(report["checks"]) == len(doctor.CHECKS)
+    for check in report["checks"]:
+        assert list(check) == ["name", "status", "detail", "remedy"]
+        assert check["status"] in STATUSES
+        assert check["remedy"] or check["status"] in ("ok", "warn")
+
+
+def test_the_table_fits_80_columns(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert doctor.run(argparse.Namespace(json=False)) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any(line.startswith("embedded model") for line in lines)
+
+
+def test_an_empty_cache_names_the_command_that_fills_it():
+    check = doctor.check_embedded_model()
+    assert (check.status, check.remedy) == ("missing", "python -m specviz fetch")
+
+
+def test_little_memory_is_a_warning_and_names_the_pairs_that_do_not_fit(monkeypatch):
+    memory = namedtuple("memory", "total available")
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: memory(4 * 10**9, 10**9))
+    assert doctor.check_memory().status == "warn"
+    pairs = doctor.check_hub_pairs()
+    assert pairs.status == "warn" and "qwen2.5-7b (16.2 GB)" in pairs.detail
+
+
+def test_a_full_disk_is_said_only_when_something_must_still_be_fetched(monkeypatch):
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda folder: usage(10**9, 10**9, 10**6))
+    assert doctor.check_disk().status == "missing"
+    monkeypatch.setattr(doctor, "damage_of", lambda folder: None)
+    assert doctor.check_disk().status == "ok"
+
+
+@pytest.mark.parametrize(
+    ("installed", "status", "words"),
+    [(None, "missing", "not installed: torch"), ("2.8.0", "warn", r"torch 2.8.0 \(tested: 2")],
+)
+def test_packages_are_compared_with_the_tested_versions(monkeypatch, installed, status, words):
+    real = doctor.installed_version
+    monkeypatch.setattr(doctor, "installed_version", lambda name: installed if name == "torch" else real(name))
+    check = doctor.check_packages()
+    assert check.status == status
+    assert re.search(words, check.detail)
+
+
+def test_a_local_build_of_the_tested_version_is_the_tested_version(monkeypatch):
+    pinned = doctor.requirement_versions(doctor.ROOT / "constraints.txt")
+    monkeypatch.setattr(doctor, "installed_version", lambda name: f"{pinned[name]}+cpu")
+    assert doctor.check_packages().status == "ok"
+
+
+def test_no_chromium_is_only_a_warning(monkeypatch):
+    monkeypatch.setattr(doctor.shutil, "which", lambda name: None)
+    assert doctor.check_chromium().status == "warn"
+
+
+def test_a_check_that_fails_is_a_finding_and_stops_no_other(monkeypatch):
+    def check_broken_thing() -> Check:
+        raise ImportError("no module named thing")
+
+    monkeypatch.setattr(doctor, "CHECKS", (check_broken_thing, doctor.check_python))
+    broken, python = doctor.run_checks()
+    assert (broken.name, broken.status) == ("broken thing", "missing")
+    assert "no module named thing" in broken.detail
+    assert python.name == "python"

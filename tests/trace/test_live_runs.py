@@ -1,0 +1,66 @@
+"""Real runs of tiny models through recorder and reader: what was live is what is read, and fits the schema."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from specviz.config import RunSettings
+from specviz.engine.loader import ModelPair
+from specviz.metrics import fold_metrics
+from specviz.runs import Run
+from specviz.trace.reader import read_trace
+from specviz.trace.summary import summarize
+from specviz.trace.terminal import TraceTerminal
+from specviz.trace.writer import record
+from tests.engine.runs import byte_vocabulary, tiny_draft, tiny_target
+from tests.trace.test_reader import schema_validator
+
+
+def tiny_run(**settings) -> Run:
+    pair = ModelPair(target=tiny_target(), draft=tiny_draft(), vocabulary=byte_vocabulary(), eos_token_ids=frozenset())
+    settings = RunSettings(max_new_tokens=16, **settings)
+    return Run(pair, "hello hello naïve 👩\u200d🚀", settings, raw=True, check=True, live_drafts=True)
+
+
+@pytest.mark.parametrize("drafter", ("draft_model", "prompt_lookup", "early_exit", "none"))
+@pytest.mark.parametrize(("detail", "temperature"), [("full", 0.0), ("full", 0.9), ("light", 0.9), ("none", 0.0)])
+def test_a_live_run_is_recorded_and_read_as_it_was(drafter, detail, temperature, tmp_path):
+    path = tmp_path / "run.jsonl"
+    run = tiny_run(drafter=drafter, trace_detail=detail, temperature=temperature)
+    live = list(record(run, path, keep_draft_tokens=True))
+    trace = read_trace(path)
+    assert trace == live and not trace.is_incomplete
+    for event in live:
+        schema_validator().validate(event)
+    finish = next(event for event in trace if event["type"] == "run_finished")
+    assert fold_metrics(trace).counts == finish["counts"] and fold_metrics(trace).metrics() == finish["metrics"]
+    assert summarize(trace)["text"] == finish["output_text"]
+
+
+def test_a_run_left_in_the_middle_is_closed_as_the_engine_would_have(tmp_path):
+    """The end that the recorder works out says the same text as the engine's own."""
+    path = tmp_path / "run.jsonl"
+    stream = record(tiny_run(drafter="draft_model"), path)
+    for event in stream:
+        if event["type"] == "round" and event["round"] == 3:
+            break
+    stream.close()
+    cancelled = read_trace(path)[-1]
+    whole = next(event for event in tiny_run(drafter="draft_model") if event["type"] == "run_finished")
+    assert cancelled["reason"] == "cancelled"
+    assert cancelled["token_ids"] == whole["token_ids"][: len(cancelled["token_ids"])]
+    assert whole["text"].startswith(cancelled["text"].rstrip("\ufffd"))
+
+
+def test_light_detail_leaves_the_top_lists_out_and_none_all_probabilities(tmp_path):
+    for detail, tops, probabilities in (("full", True, True), ("light", False, True), ("none", False, False)):
+        path = tmp_path / f"{detail}.jsonl"
+        list(record(tiny_run(drafter="draft_model", trace_detail=detail), path))
+        text = path.read_text(encoding="utf-8")
+        assert ('_top"' in text) == tops and ('target_prob"' in text) == probabilities
+        terminal = TraceTerminal(io.StringIO(), width=80)
+        for event in read_trace(path):
+            terminal.show(event)
+        assert ("target 0" in terminal.console.file.getvalue()) == probabilities
