@@ -85,12 +85,21 @@ class Caches(TypedDict):
     shared_layers: NotRequired[int]
 
 
+class Message(TypedDict):
+    """One message of a conversation."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
 class PromptInfo(TypedDict):
     """The prompt as typed, as the target reads it, and token by token.
 
     `pieces` are the texts of the ids in their places; `special` are the indices of special tokens;
     `bytes` maps an index (as a string) to hex where a token is a part of a character. `reused`
     positions had their KV kept from an earlier turn. `raw`: no chat template was used.
+    `system` and `history` (the earlier turns) are what the template was given besides; the first
+    `earlier` ids belong to those turns.
     """
 
     text: str
@@ -102,6 +111,8 @@ class PromptInfo(TypedDict):
     reused: int
     raw: NotRequired[bool]
     system: NotRequired[str]
+    history: NotRequired[list[Message]]
+    earlier: NotRequired[int]
 
 
 class TargetInfo(TypedDict):

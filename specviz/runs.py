@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from specviz import __version__
 from specviz.config import RunSettings
 from specviz.errors import RunFailed, SpecVizError
-from specviz.events import SCHEMA_VERSION, Event, Identity, RunFinished, RunStarted
+from specviz.events import SCHEMA_VERSION, Event, Identity, Message, RunFinished, RunStarted
 from specviz.trace.summary import SummaryFold
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ class Run:
     Args:
         raw: give the prompt as it is, without the chat template.
         system: a system message for the chat template.
+        history: the earlier turns of the conversation, user and assistant in turn.
         check: afterwards decode plainly too, and compare (adds an `identity` event).
         live_drafts: also yield each drafted token as it is drawn.
         memory: the caches of earlier turns of a conversation, for this and the next run.
@@ -58,6 +59,7 @@ class Run:
         *,
         raw: bool = False,
         system: str | None = None,
+        history: Sequence[Message] = (),
         check: bool = False,
         live_drafts: bool = False,
         memory: KVMemory | None = None,
@@ -70,11 +72,14 @@ class Run:
         self.settings = replace(settings, eos_token_ids=tuple(sorted(eos)))
         self.pair = pair
         self._eos, self._check, self._live_drafts = eos, check, live_drafts
-        templated, ids = pair.vocabulary.encode(prompt, raw=raw, system=system)
+        templated, ids = pair.vocabulary.encode(prompt, raw=raw, system=system, history=history)
         self.prompt = prompt_info(pair.vocabulary, prompt, templated, ids)
-        self.prompt["raw"] = raw
+        self.prompt["raw"] = raw or not pair.vocabulary.tokenizer.chat_template
         if system:
             self.prompt["system"] = system
+        if history:
+            self.prompt["history"] = list(history)
+            self.prompt["earlier"] = pair.vocabulary.num_earlier_tokens(ids, system, history)
         self._memory = memory
         if memory is not None:
             self.prompt["reused"] = memory.reusable(pair.target, ids)

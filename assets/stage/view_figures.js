@@ -5,20 +5,20 @@ SpecViz.figuresView = (() => {
 
   const TILES = [
     {
-      name: "alpha", label: "acceptance α", title: "of the guesses that were judged, how many the target agreed with",
-      value: (f) => formatRatio(f.alpha), of: (f, t) => `${t.accepted} accepted / ${f.judged} judged`,
+      name: "alpha", label: "accepted / judged (α)", title: "of the guesses that were judged, how many the target agreed with",
+      value: (f) => formatRatio(f.alpha), of: (f, t) => `${t.accepted} / ${f.judged}`,
     },
     {
-      name: "draft_acceptance_rate", label: "of all drafted", title: "of everything that was drafted, how much was kept; falls as k grows",
-      value: (f) => formatRatio(f.draftAcceptanceRate), of: (f, t) => `${t.accepted} accepted / ${t.drafted} drafted`,
+      name: "draft_acceptance_rate", label: "accepted / drafted", title: "of everything that was drafted, how much was kept; falls as k grows",
+      value: (f) => formatRatio(f.draftAcceptanceRate), of: (f, t) => `${t.accepted} / ${t.drafted}`,
     },
     {
-      name: "mean_tokens_per_round", label: "tokens per target pass", title: "what one target pass brought; k + 1 at most",
-      value: (f) => formatRatio(f.meanTokensPerRound), of: (f, t) => `${t.committed} tokens / ${t.rounds} rounds`,
+      name: "mean_tokens_per_round", label: "tokens / target pass", title: "what one target pass brought: k + 1 at most",
+      value: (f) => formatRatio(f.meanTokensPerRound), of: (f, t) => `${t.committed} / ${t.rounds}`,
     },
     {
-      name: "tokens_per_second", label: "tokens per second", title: "over the rounds' own seconds; reading the prompt is not in it",
-      value: (f) => (f.tokensPerSecond === null ? "–" : f.tokensPerSecond.toFixed(1)), of: (f, t) => `${t.committed} tokens / ${formatSeconds(f.seconds)}`,
+      name: "tokens_per_second", label: "tokens / second", title: "over the rounds' own seconds: reading the prompt is not in it",
+      value: (f) => (f.tokensPerSecond === null ? "–" : f.tokensPerSecond.toFixed(1)), of: (f, t) => `${t.committed} / ${formatSeconds(f.seconds)}`,
     },
   ];
   const PARTS = [["draft", "draftShare", "draftSeconds"], ["verify", "verifyShare", "verifySeconds"], ["other", "otherShare", "otherSeconds"]];
@@ -51,18 +51,19 @@ SpecViz.figuresView = (() => {
       node,
       draw(figures, totals) {
         setText(value, tile.value(figures));
-        setText(of, totals.rounds > 0 ? tile.of(figures, totals) : "no round yet");
+        setText(of, tile.of(figures, totals));
       },
     };
   }
 
   function createSplit() {
     const bars = PARTS.map(([part]) => el("i", { class: "sv-split-bar", dataset: { part } }));
-    const labels = PARTS.map(([part]) => el("li", { dataset: { part } }));
+    const shares = PARTS.map(() => el("span"));
+    const times = PARTS.map(() => el("span", { class: "sv-muted" }));
+    const labels = PARTS.map(([part], index) => el("li", { dataset: { part } }, shares[index], times[index]));
     const node = el(
       "div",
       { class: "sv-split" },
-      el("span", { class: "sv-split-title" }, "Time"),
       el("div", { class: "sv-split-bars", "aria-hidden": "true" }, bars),
       el("ul", { class: "sv-split-labels" }, labels),
     );
@@ -72,7 +73,8 @@ SpecViz.figuresView = (() => {
         PARTS.forEach(([part, share, seconds], index) => {
           const value = figures[share];
           bars[index].style.setProperty("flex-grow", value === null ? 0 : value);
-          setText(labels[index], value === null ? part : `${part} ${Math.round(100 * value)}% · ${formatSeconds(totals[seconds])}`);
+          setText(shares[index], value === null ? part : `${part} ${Math.round(100 * value)}%`);
+          setText(times[index], value === null ? "" : formatSeconds(totals[seconds]));
         });
       },
     };

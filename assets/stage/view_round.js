@@ -157,7 +157,7 @@ SpecViz.roundView = (() => {
   function dieOf(token) {
     if (token.u === null || token.u === undefined || token.accept_prob === null || token.accept_prob === undefined) return null;
     const sign = token.u < token.accept_prob ? "<" : "≥";
-    return el("span", { class: "sv-die" }, `die ${formatProbability(token.u)} ${sign} ${formatProbability(token.accept_prob)}`);
+    return el("span", { class: "sv-die" }, `die ${token.u.toFixed(3)} ${sign} ${token.accept_prob.toFixed(3)}`);
   }
 
   function keptCell(token, position, origin) {

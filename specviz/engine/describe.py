@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from specviz.drafters.base import DraftedToken
-from specviz.engine.tokens import TokenTexts, Vocabulary
+from specviz.engine.tokens import TokenTexts
 from specviz.engine.verify import Verdict
+from specviz.engine.vocabulary import Vocabulary
 from specviz.events import Event, Token, TokenStatus, TopEntry
 
 NUM_TOP = 5

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel
 
-    from specviz.engine.tokens import Vocabulary
+    from specviz.engine.vocabulary import Vocabulary
 
 EMBEDDED_SOURCE = "embedded"
 DEVICES = ("auto", "cpu", "cuda", "mps")
@@ -67,7 +67,7 @@ def load_pair(
     _check_choice("draft_precision", draft_precision, DRAFT_PRECISIONS)
     from specviz.engine.hf_model import TransformersModel
     from specviz.engine.pairing import refuse_unfit_draft
-    from specviz.engine.tokens import Vocabulary
+    from specviz.engine.vocabulary import Vocabulary
 
     chosen_device = choose_device(device)
     chosen_dtype = choose_dtype(dtype, chosen_device)

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from specviz.engine.language_model import LanguageModel
-from specviz.engine.tokens import Vocabulary
+from specviz.engine.vocabulary import Vocabulary
 from specviz.errors import BadRequest
 
 if TYPE_CHECKING:

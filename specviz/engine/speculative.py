@@ -21,8 +21,9 @@ from specviz.engine.language_model import KVCache, LanguageModel
 from specviz.engine.logits import LogitsPipeline
 from specviz.engine.prefill import feed_in_chunks
 from specviz.engine.stopping import GeneratedText, StopRules
-from specviz.engine.tokens import TAIL_TOKENS, TokenTexts, Vocabulary
+from specviz.engine.tokens import TAIL_TOKENS, TokenTexts
 from specviz.engine.verify import Verdict, verify_greedy, verify_rejection
+from specviz.engine.vocabulary import Vocabulary
 from specviz.errors import BadRequest
 from specviz.events import CacheUse, Event, FinishReason, Token
 from specviz.metrics import MetricsFold

@@ -97,6 +97,9 @@ class _Shapes:
             },
             {
                 "raw": flag,
+                "system": self.long_text,
+                "history": list_of(self.object({"role": NAME, "content": self.long_text}), self.limits.max_tokens),
+                "earlier": POSITIONS,
                 "special": list_of(POSITIONS, self.limits.max_tokens),
                 "bytes": mapping_of(text(10), hex_bytes(self.limits.max_token_text), self.limits.max_tokens),
             },

@@ -16,7 +16,7 @@ from specviz.errors import BadRequest, SpecVizError
 from specviz.presets import Preset, find_pair
 from specviz.trace.reader import read_trace
 from specviz.ui.controls import MAX_K, MAX_NEW_TOKENS, MAX_PROMPT_CHARS, drafter_choices
-from specviz.ui.live_run import LiveRun, Notify, RunLike, RunRegistry
+from specviz.ui.live_run import UNEXPECTED, LiveRun, Notify, RunLike, RunRegistry
 from specviz.ui.messages import message
 from specviz.ui.model_shelf import RunRequest
 from specviz.ui.recordings import Recording, recording_messages
@@ -42,16 +42,23 @@ class Handlers:
         """At the press of Run: Run off, Stop on, and a word that something happens."""
         return gr.update(interactive=False), gr.update(interactive=True), message(_new_id(), 0, note="Waiting for its turn")
 
-    def run(self, *inputs: Any, request: gr.Request) -> Iterator[str]:
+    def run(
+        self, pair: str, prompt: str, raw: bool, drafter: str, k: float, k_auto: bool, temperature: float,
+        max_new_tokens: float, seed: float | None, check: bool, request: gr.Request,
+    ) -> Iterator[str]:  # fmt: skip
         """Messages of a run, as they come."""
         try:
-            wanted = request_from(*inputs)
+            wanted = request_from(pair, prompt, raw, drafter, k, k_auto, temperature, max_new_tokens, seed, check)
         except SpecVizError as error:
             yield refusal(error)
             return
         live = LiveRun(_new_id(), lambda notify: self._run_factory(wanted, notify))
         self.registry.register(session_of(request), live)
         yield from live.messages()
+
+    def broke_off(self) -> str:
+        """A run ended in a way that nobody foresaw."""
+        return message(_new_id(), 0, done=True, error=UNEXPECTED)
 
     def stop(self, request: gr.Request) -> None:
         """Cancels the session's own run; its last events still come through `run`."""

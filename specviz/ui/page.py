@@ -74,6 +74,7 @@ def _wire(controls: Controls, stage: gr.HTML, handlers: Handlers) -> None:
     runs = pressed.then(
         handlers.run, controls.request_inputs, stage, concurrency_limit=MAX_RUNS_AT_ONCE, concurrency_id="runs", **streaming
     )
+    runs.failure(handlers.broke_off, None, stage, **quick)
     runs.then(handlers.end, None, buttons, **quick)
     controls.stop.click(handlers.stop, None, None, **quick)
     controls.upload.upload(handlers.open_file, controls.upload, stage, **streaming)

@@ -10,7 +10,6 @@ from typing import Any
 from specviz.config import RunSettings
 
 KV_BYTES = 23_040
-ALL_STATUSES = ("aaaa+", "aar-", "a.r---", "", "aac", "aaa!", "r---")
 
 
 def token(token_id: int, text: str, **more: Any) -> dict[str, Any]:
@@ -28,7 +27,7 @@ def drafted(token_id: int, text: str, status: str, draft_prob: float | None = 0.
     """A drafted token with its verdict; what the target says is null where it was not asked."""
     judged = status in ("accepted", "rejected")
     target_prob = {"accepted": 0.9, "rejected": 0.07}.get(status)
-    favourite = (token_id, text, 0.9) if status == "accepted" else (501, " over", 0.62)
+    favourite = (token_id, text, 0.9) if status == "accepted" else (501, " dog", 0.62)
     return {
         **token(token_id, text),
         "status": status,
@@ -133,8 +132,6 @@ def finished(rounds: Sequence[dict], reason: str = "length") -> dict[str, Any]:
         "seconds": {"prefill": 0.02, "rounds": 0.074 * len(rounds), "waiting": 0.0, "total": 0.1 * len(rounds)},
     }  # fmt: skip
 
-
-WORDS = (" The", " quick", " brown", " fox", " jumps", " over", " the", " lazy", " dog", ".", "\n", " And", " then")
 
 # One round a line: drafted words with their status, and the extra token.
 STORY: tuple[tuple[list[tuple[str, str]], tuple[str, str] | None], ...] = (
