@@ -84,7 +84,8 @@ endef
 # The mark .installing outlives an interrupted try, and the next one starts with a new environment.
 define install
 	@echo "== Installing $(1) into $(VENV) (some minutes the first time)"
-	@if [ "$$(uname -s)" = Linux ] && ! command -v nvidia-smi >/dev/null && [ -z "$(PIP_ARGS)" ]; then \
+	@if [ "$$(uname -s)" = Linux ] && ! command -v nvidia-smi >/dev/null && [ -z "$(PIP_ARGS)" ] \
+		&& ! ls -d $(VENV)/lib/python*/site-packages/torch >/dev/null 2>&1; then \
 		echo "   No NVIDIA GPU here: should pip take a CUDA build of torch (gigabytes), stop it and give PIP_ARGS, see README."; fi
 	@touch $(VENV)/.installing
 	@$(PY) -m pip install --disable-pip-version-check $(PIP_ARGS) -r $(1) -c constraints.txt

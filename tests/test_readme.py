@@ -37,7 +37,9 @@ def test_every_command_in_the_readme_parses():
 
 @pytest.mark.parametrize("text", [README, ARCHITECTURE], ids=["README", "ARCHITECTURE"])
 def test_every_path_that_is_named_exists(text):
-    named = set(re.findall(r"(?:^|[`(| ])((?:specviz|assets|presets|tests|engine|drafters|trace|ui|commands)/[\w./*-]*)", text))
+    named = set(
+        re.findall(r"(?:^|[`(| ])((?:specviz|assets|presets|tests|engine|drafters|trace|ui|commands)/[\w./*-]*)", text)
+    )
     assert named
     for path in sorted(named):
         if path == "drafters/your_kind.py":

@@ -22,7 +22,7 @@ SpecViz.dom = (() => {
   function setAttribute(node, key, value) {
     if (value === null || value === undefined || value === false) return;
     if (key === "dataset") Object.entries(value).forEach(([name, item]) => setData(node, name, item));
-    else if (key === "style") Object.entries(value).forEach(([name, item]) => node.style.setProperty(name, item));
+    else if (key === "style") Object.entries(value).forEach(([name, item]) => item !== null && node.style.setProperty(name, item));
     else if (key.startsWith("on")) node.addEventListener(key.slice(2).toLowerCase(), value);
     else node.setAttribute(key, value === true ? "" : value);
   }

@@ -196,7 +196,7 @@ SpecViz.roundView = (() => {
     const fed = event ? draftOf(event).length + 1 : 0;
     const seconds = event && event.seconds ? `, ${formatSeconds(event.seconds.verify)}` : "";
     const label = event && !event.isPending ? `one pass over ${fed} position${fed === 1 ? "" : "s"}${seconds}` : "";
-    return el("span", { class: "sv-band", dataset: { beat: "verify" } }, el("span", { class: "sv-band-label" }, label));
+    return el("span", { class: "sv-band", dataset: { beat: "verify" }, style: { "--fed": fed || null } }, el("span", { class: "sv-band-label" }, label));
   }
 
   function rollbackMark(event) {

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 
 import gradio as gr
 
+from specviz.config import RunSettings
 from specviz.presets import Pair, Preset
 from specviz.ui.recordings import Recording
 
 MAX_PROMPT_CHARS = 20_000
 MAX_K = 12
 MAX_NEW_TOKENS = 512
+MAX_SEED = 2**31 - 1
 DEFAULT_PROMPT = "Write a short poem about the sea. Repeat the first line at the end."
 DRAFTER_CHOICES = {
     "draft_model": "Draft model",
@@ -56,9 +58,9 @@ def drafter_choices(pair: Pair) -> list[tuple[str, str]]:
     return [(DRAFTER_CHOICES[kind], kind) for kind in (*pair.drafters, "none")]
 
 
-def build_ask(lessons: tuple[Preset, ...]) -> dict[str, gr.Component | None]:
-    """The prompt, Run and Stop, and the lessons that fill them in; by the names of `Controls`."""
-    parts: dict[str, gr.Component | None] = {"lesson": None, "lesson_text": None}
+def build_ask(lessons: tuple[Preset, ...]) -> dict[str, gr.Component]:
+    """The prompt, Run and Stop; by the names of `Controls`."""
+    parts: dict[str, gr.Component] = {}
     with gr.Column(elem_id="sv-ask", elem_classes="sv-panel"):
         parts["prompt"] = gr.Textbox(
             lessons[0].prompt if lessons else DEFAULT_PROMPT,
@@ -67,35 +69,62 @@ def build_ask(lessons: tuple[Preset, ...]) -> dict[str, gr.Component | None]:
         with gr.Row(elem_id="sv-go"):
             parts["run"] = gr.Button("Run", variant="primary", elem_id="sv-run")
             parts["stop"] = gr.Button("Stop", variant="secondary", interactive=False, elem_id="sv-stop")
-        if lessons:
-            choices = [(lesson.title, lesson.name) for lesson in lessons]
-            parts["lesson"] = gr.Radio(choices, value=lessons[0].name, label="Lesson", elem_id="sv-lesson")
-            parts["lesson_text"] = gr.Markdown(lessons[0].lesson, elem_id="sv-lesson-text")
     return parts
 
 
-def build_settings(pairs: tuple[Pair, ...], recordings: tuple[Recording, ...]) -> dict[str, gr.Component | None]:
-    """Everything else, by the names of `Controls`."""
-    parts: dict[str, gr.Component | None] = {"recording": None}
+def build_settings(
+    pairs: tuple[Pair, ...], lessons: tuple[Preset, ...], recordings: tuple[Recording, ...]
+) -> dict[str, gr.Component | None]:
+    """Everything else, by the names of `Controls`; the first lesson is filled in."""
+    first = lessons[0] if lessons else None
     with gr.Column(elem_id="sv-settings", elem_classes="sv-panel"):
-        choices = drafter_choices(pairs[0])
-        parts["drafter"] = gr.Radio(choices, value=choices[0][1], label="Drafter", elem_id="sv-drafter")
-        parts["k"] = gr.Slider(1, MAX_K, 4, step=1, label="k, draft tokens per round", elem_id="sv-k")
-        parts["k_auto"] = gr.Checkbox(False, label="k auto: draft while the drafter is sure", elem_id="sv-k-auto")
-        parts["check"] = gr.Checkbox(True, label="Compare with plain decoding", elem_id="sv-check")
+        parts = _lessons(lessons)
+        parts |= _drafting(first.pair if first else pairs[0], first.run_settings() if first else RunSettings())
         with gr.Accordion("More settings", open=False, elem_id="sv-more"):
-            parts["temperature"] = gr.Slider(0, 2, 0, step=0.1, label="Temperature (0 is greedy)", elem_id="sv-temperature")
-            parts["max_new_tokens"] = gr.Slider(1, MAX_NEW_TOKENS, 64, step=1, label="New tokens", elem_id="sv-tokens")
-            parts["seed"] = gr.Number(0, label="Seed", precision=0, minimum=0, maximum=2**31 - 1, elem_id="sv-seed")
-            parts["raw"] = gr.Checkbox(False, label="Raw prompt (no chat template)", elem_id="sv-raw")
-            pair_choices = [(f"{pair.title}, {_memory(pair)}", pair.name) for pair in pairs]
-            parts["pair"] = gr.Radio(pair_choices, value=pairs[0].name, label="Models", elem_id="sv-pair")
+            parts |= _more(pairs, first)
         with gr.Accordion("Recordings", open=False, elem_id="sv-recordings"):
-            if recordings:
-                titles = [(recording.title, recording.name) for recording in recordings]
-                parts["recording"] = gr.Radio(titles, value=recordings[0].name, label="Shipped with SpecViz", elem_id="sv-recording")
-            parts["upload"] = gr.UploadButton("Open a trace file (.jsonl)", size="sm", elem_id="sv-upload")
+            parts |= _recordings(recordings)
     return parts
+
+
+def _lessons(lessons: tuple[Preset, ...]) -> dict[str, gr.Component | None]:
+    if not lessons:
+        return {"lesson": None, "lesson_text": None}
+    choices = [(lesson.title, lesson.name) for lesson in lessons]
+    return {
+        "lesson": gr.Radio(choices, value=lessons[0].name, label="Lesson", elem_id="sv-lesson"),
+        "lesson_text": gr.Markdown(lessons[0].lesson, elem_id="sv-lesson-text"),
+    }
+
+
+def _drafting(pair: Pair, settings: RunSettings) -> dict[str, gr.Component]:
+    is_auto = settings.is_adaptive
+    k = 4 if is_auto else settings.num_draft_tokens
+    return {
+        "drafter": gr.Radio(drafter_choices(pair), value=settings.drafter, label="Drafter", elem_id="sv-drafter"),
+        "k": gr.Slider(1, MAX_K, k, step=1, label="k, draft tokens per round", elem_id="sv-k"),
+        "k_auto": gr.Checkbox(is_auto, label="k auto: draft while the drafter is sure", elem_id="sv-k-auto"),
+        "check": gr.Checkbox(True, label="Compare with plain decoding", elem_id="sv-check"),
+    }
+
+
+def _more(pairs: tuple[Pair, ...], lesson: Preset | None) -> dict[str, gr.Component]:
+    settings = lesson.run_settings() if lesson else RunSettings(max_new_tokens=64)
+    choices = [(f"{pair.title}, {_memory(pair)}", pair.name) for pair in pairs]
+    chosen = lesson.pair.name if lesson else pairs[0].name
+    return {
+        "temperature": gr.Slider(0, 2, settings.temperature, step=0.1, label="Temperature (0 is greedy)", elem_id="sv-temperature"),
+        "max_new_tokens": gr.Slider(1, MAX_NEW_TOKENS, settings.max_new_tokens, step=1, label="New tokens", elem_id="sv-tokens"),
+        "seed": gr.Number(settings.seed, label="Seed", precision=0, minimum=0, maximum=MAX_SEED, elem_id="sv-seed"),
+        "raw": gr.Checkbox(bool(lesson and lesson.raw), label="Raw prompt (no chat template)", elem_id="sv-raw"),
+        "pair": gr.Radio(choices, value=chosen, label="Models", elem_id="sv-pair"),
+    }
+
+
+def _recordings(recordings: tuple[Recording, ...]) -> dict[str, gr.Component | None]:
+    titles = [(recording.title, recording.name) for recording in recordings]
+    shipped = gr.Radio(titles, value=titles[0][1], label="Shipped with SpecViz", elem_id="sv-recording") if titles else None
+    return {"recording": shipped, "upload": gr.UploadButton("Open a trace file (.jsonl)", size="sm", elem_id="sv-upload")}
 
 
 def _memory(pair: Pair) -> str:

@@ -15,7 +15,7 @@ from specviz.config import RunSettings
 from specviz.errors import BadRequest, SpecVizError
 from specviz.presets import Preset, find_pair
 from specviz.trace.reader import read_trace
-from specviz.ui.controls import MAX_K, MAX_NEW_TOKENS, MAX_PROMPT_CHARS, drafter_choices
+from specviz.ui.controls import MAX_K, MAX_NEW_TOKENS, MAX_PROMPT_CHARS, MAX_SEED, drafter_choices
 from specviz.ui.live_run import UNEXPECTED, LiveRun, Notify, RunLike, RunRegistry
 from specviz.ui.messages import message
 from specviz.ui.model_shelf import RunRequest
@@ -130,7 +130,7 @@ def request_from(
         num_draft_tokens="auto" if k_auto else _whole("k", k, 1, MAX_K),
         temperature=temperature,
         max_new_tokens=_whole("New tokens", max_new_tokens, 1, MAX_NEW_TOKENS),
-        seed=_whole("The seed", seed, 0, 2**31 - 1),
+        seed=_whole("The seed", seed, 0, MAX_SEED),
     )
     kinds = [kind for _, kind in drafter_choices(find_pair(pair))]
     if drafter not in kinds:

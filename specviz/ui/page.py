@@ -43,7 +43,7 @@ def build_demo(run_factory: RunFactory | None = None, recordings_dir: Path = REC
     with gr.Blocks(title=TITLE, analytics_enabled=False, fill_width=True, delete_cache=DELETE_UPLOADS) as demo:
         gr.HTML(HEADER, elem_id="sv-head", apply_default_css=False)
         with gr.Tabs(), gr.Tab("Watch", id="watch"), gr.Row(elem_id="sv-watch"):
-            controls = Controls(**build_ask(lessons), **build_settings(load_pairs(), recordings))
+            controls = Controls(**build_ask(lessons), **build_settings(load_pairs(), lessons, recordings))
             with gr.Column(elem_id="sv-show"):
                 stage = stage_component(first, handlers.missing_events)
         _wire(controls, stage, handlers)
