@@ -46,7 +46,7 @@ FAMILIES: dict[str, dict] = {
         "query_pre_attn_scalar": 16,
     },
     "mistral": {**_GROUPED, "sliding_window": SLIDING_WINDOW},
-    "gpt2": {"n_layer": NUM_LAYERS, "n_embd": 48, "n_head": 4, "n_positions": MAX_POSITIONS},
+    "gpt2": {"n_layer": NUM_LAYERS, "n_embd": 48, "n_head": 4},
     "gpt_neox": _SHAPE,
     "phi3": {**_GROUPED, "pad_token_id": 0},
 }

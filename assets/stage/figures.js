@@ -53,5 +53,5 @@ SpecViz.figures = (() => {
     return value.toFixed(2).slice(1);
   }
 
-  return { figuresOf, speedupOf, formatRatio, formatSeconds, formatBytes, formatProbability };
+  return { ratio, figuresOf, speedupOf, formatRatio, formatSeconds, formatBytes, formatProbability };
 })();

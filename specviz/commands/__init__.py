@@ -1,5 +1,5 @@
 """The commands of `python -m specviz`. Each module has NAME, HELP, add_arguments(parser) and run(args) -> exit code."""
 
-from specviz.commands import check_pair, generate, replay
+from specviz.commands import check_pair, doctor, fetch, generate, replay
 
-COMMANDS = (generate, replay, check_pair)
+COMMANDS = (generate, replay, check_pair, fetch, doctor)

@@ -11,7 +11,7 @@ from specviz.presets import Pair, Preset
 from specviz.ui.recordings import Recording
 
 MAX_PROMPT_CHARS = 20_000
-MAX_K = 12
+MAX_K = 16
 MAX_NEW_TOKENS = 512
 MAX_SEED = 2**31 - 1
 DEFAULT_PROMPT = "Write a short poem about the sea. Repeat the first line at the end."
@@ -113,8 +113,12 @@ def _more(pairs: tuple[Pair, ...], lesson: Preset | None) -> dict[str, gr.Compon
     choices = [(f"{pair.title}, {_memory(pair)}", pair.name) for pair in pairs]
     chosen = lesson.pair.name if lesson else pairs[0].name
     return {
-        "temperature": gr.Slider(0, 2, settings.temperature, step=0.1, label="Temperature (0 is greedy)", elem_id="sv-temperature"),
-        "max_new_tokens": gr.Slider(1, MAX_NEW_TOKENS, settings.max_new_tokens, step=1, label="New tokens", elem_id="sv-tokens"),
+        "temperature": gr.Slider(
+            0, 2, settings.temperature, step=0.1, label="Temperature (0 is greedy)", elem_id="sv-temperature"
+        ),
+        "max_new_tokens": gr.Slider(
+            1, MAX_NEW_TOKENS, settings.max_new_tokens, step=1, label="New tokens", elem_id="sv-tokens"
+        ),
         "seed": gr.Number(settings.seed, label="Seed", precision=0, minimum=0, maximum=MAX_SEED, elem_id="sv-seed"),
         "raw": gr.Checkbox(bool(lesson and lesson.raw), label="Raw prompt (no chat template)", elem_id="sv-raw"),
         "pair": gr.Radio(choices, value=chosen, label="Models", elem_id="sv-pair"),
@@ -123,8 +127,13 @@ def _more(pairs: tuple[Pair, ...], lesson: Preset | None) -> dict[str, gr.Compon
 
 def _recordings(recordings: tuple[Recording, ...]) -> dict[str, gr.Component | None]:
     titles = [(recording.title, recording.name) for recording in recordings]
-    shipped = gr.Radio(titles, value=titles[0][1], label="Shipped with SpecViz", elem_id="sv-recording") if titles else None
-    return {"recording": shipped, "upload": gr.UploadButton("Open a trace file (.jsonl)", size="sm", elem_id="sv-upload")}
+    shipped = (
+        gr.Radio(titles, value=titles[0][1], label="Shipped with SpecViz", elem_id="sv-recording") if titles else None
+    )
+    return {
+        "recording": shipped,
+        "upload": gr.UploadButton("Open a trace file (.jsonl)", size="sm", elem_id="sv-upload"),
+    }
 
 
 def _memory(pair: Pair) -> str:

@@ -40,7 +40,11 @@ class Handlers:
 
     def begin(self) -> tuple[dict[str, Any], dict[str, Any], str]:
         """At the press of Run: Run off, Stop on, and a word that something happens."""
-        return gr.update(interactive=False), gr.update(interactive=True), message(_new_id(), 0, note="Waiting for its turn")
+        return (
+            gr.update(interactive=False),
+            gr.update(interactive=True),
+            message(_new_id(), 0, note="Waiting for its turn"),
+        )
 
     def run(
         self, pair: str, prompt: str, raw: bool, drafter: str, k: float, k_auto: bool, temperature: float,
@@ -124,7 +128,9 @@ def request_from(
     if not isinstance(prompt, str) or not prompt.strip():
         raise BadRequest("The prompt is empty: write something for the model to answer.")
     if len(prompt) > MAX_PROMPT_CHARS:
-        raise BadRequest(f"The prompt has {len(prompt)} characters: at most {MAX_PROMPT_CHARS} fit here, so shorten it.")
+        raise BadRequest(
+            f"The prompt has {len(prompt)} characters: at most {MAX_PROMPT_CHARS} fit here, so shorten it."
+        )
     settings = RunSettings(
         drafter=drafter,
         num_draft_tokens="auto" if k_auto else _whole("k", k, 1, MAX_K),
@@ -134,7 +140,9 @@ def request_from(
     )
     kinds = [kind for _, kind in drafter_choices(find_pair(pair))]
     if drafter not in kinds:
-        raise BadRequest(f"The drafter is {drafter!r}, which these models do not have: choose one of {', '.join(kinds)}.")
+        raise BadRequest(
+            f"The drafter is {drafter!r}, which these models do not have: choose one of {', '.join(kinds)}."
+        )
     return RunRequest(pair, prompt, settings, raw=bool(raw), check=bool(check))
 
 

@@ -18,7 +18,9 @@ RECORDING, LIVE = "recording", "live"
 MAX_MESSAGE_CHARS = 256_000
 
 
-def message(run_id: str, seq: int, events: Iterable[dict[str, Any]] = (), *, source: str = LIVE, done: bool = False, **more: str) -> str:
+def message(
+    run_id: str, seq: int, events: Iterable[dict[str, Any]] = (), *, source: str = LIVE, done: bool = False, **more: str
+) -> str:
     """One message. `more` may hold a `note` (what is going on) or an `error` (a sentence for the user)."""
     header = {"run": run_id, "seq": seq, "done": int(done), "source": source, **more}
     return "\n".join([_line(header), *map(_line, events)])

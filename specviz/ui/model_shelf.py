@@ -42,9 +42,7 @@ class ModelShelf:
         pair = self._pair(request.pair, notify)
         from specviz.runs import Run
 
-        return Run(
-            pair, request.prompt, request.settings, raw=request.raw, check=request.check, live_drafts=True
-        )
+        return Run(pair, request.prompt, request.settings, raw=request.raw, check=request.check, live_drafts=True)
 
     def _pair(self, name: str, notify: Notify) -> ModelPair:
         wanted = find_pair(name)

@@ -72,7 +72,12 @@ def _wire(controls: Controls, stage: gr.HTML, handlers: Handlers) -> None:
     buttons = [controls.run, controls.stop]
     pressed = gr.on([controls.run.click, controls.prompt.submit], handlers.begin, None, [*buttons, stage], **quick)
     runs = pressed.then(
-        handlers.run, controls.request_inputs, stage, concurrency_limit=MAX_RUNS_AT_ONCE, concurrency_id="runs", **streaming
+        handlers.run,
+        controls.request_inputs,
+        stage,
+        concurrency_limit=MAX_RUNS_AT_ONCE,
+        concurrency_id="runs",
+        **streaming,
     )
     runs.failure(handlers.broke_off, None, stage, **quick)
     runs.then(handlers.end, None, buttons, **quick)

@@ -22,6 +22,7 @@ from specviz.drafters import make_drafter
 from specviz.drafters.base import DraftedToken, Drafter, RunContext
 from specviz.drafters.draft_model import DraftModel
 from specviz.engine import verify
+from specviz.engine.dice import Dice
 from specviz.engine.speculative import decode
 from tests.engine.runs import rounds, statuses
 from tests.table_model import TableModel, letters_vocabulary, random_table
@@ -29,7 +30,7 @@ from tests.table_model import TableModel, letters_vocabulary, random_table
 pytestmark = pytest.mark.slow
 
 VOCAB = 4
-NUM_RUNS = 2000
+NUM_RUNS = 1200
 SMALLEST_P_VALUE = 1e-4
 VOCABULARY = letters_vocabulary(["a", "b", "c", "</s>"])
 PROMPT = (0, 1, 2, 0, 1)  # prompt lookup finds something in it
@@ -172,14 +173,14 @@ def constant_rows(probs: Sequence[float], **model) -> TableModel:
 def test_draft_and_target_are_warped_alike():
     # huggingface/transformers #32867, vllm-project/vllm #9834: warpers on one side, argmax drafts with full q.
     target, draft = constant_rows([0.5, 0.3, 0.15, 0.05]), constant_rows([0.1, 0.2, 0.3, 0.4])
-    settings = settings_of(temperature=0.7, top_p=0.8, num_draft_tokens=1, max_new_tokens=2)
-    counts = [0] * VOCAB
-    for seed in range(20_000):
-        run = replace(settings, seed=seed)
-        *_, last = decode(target, DraftModel(draft), [0], VOCABULARY, run)
-        counts[last["token_ids"][0]] += 1
+    settings = settings_of(temperature=0.7, top_p=0.8, max_new_tokens=200)
+    counts: Counter[int] = Counter()
+    for seed in range(50):
+        *_, last = decode(target, DraftModel(draft), [0], VOCABULARY, replace(settings, seed=seed))
+        counts.update(last["token_ids"])
     exact = reference_distribution(target.table[0].numpy(), [0], settings, ())
-    total_variation = 0.5 * sum(abs(count / 20_000 - prob) for count, prob in zip(counts, exact, strict=True))
+    assert counts.total() == 10_000
+    total_variation = 0.5 * sum(abs(counts[token_id] / 10_000 - prob) for token_id, prob in enumerate(exact))
     assert total_variation < 0.015
     assert counts[3] == 0
 
@@ -195,7 +196,7 @@ def test_acceptance_is_the_sum_of_the_smaller_probabilities(kind, changes):
     proposer = {"draft_model": DRAFT.table, "early_exit": TARGET.exit_table}[kind]
     accepted = judged = 0
     expected = variance = 0.0
-    for seed in range(60):
+    for seed in range(30):
         run = replace(settings, seed=seed)
         events = list(decode(TARGET, made_by_kind(kind)(run), PROMPT, VOCABULARY, run))
         context = list(PROMPT)
@@ -209,7 +210,7 @@ def test_acceptance_is_the_sum_of_the_smaller_probabilities(kind, changes):
                     expected, variance = expected + beta, variance + beta * (1 - beta)
                     judged, accepted = judged + 1, accepted + (status == "accepted")
             context += event["committed"]
-    assert judged > 800
+    assert judged > 400
     assert abs(accepted - expected) < 4 * variance**0.5
 
 
@@ -217,7 +218,7 @@ def test_a_lookup_is_accepted_with_the_targets_own_probability():
     target = constant_rows([0.4, 0.3, 0.2, 0.1])
     accepted = Counter()
     judged = Counter()
-    for seed in range(150):
+    for seed in range(100):
         run = settings_of(drafter="prompt_lookup", num_draft_tokens=2, max_new_tokens=30, seed=seed)
         for event in rounds(list(decode(target, make_drafter(target, None, run), PROMPT, VOCABULARY, run))):
             for token in event["draft"]:
@@ -258,6 +259,9 @@ class Tampered:
         return session
 
 
+SURELY_WRONG = 1e-8
+
+
 def p_value_with(tamper: Callable[[DraftedToken], DraftedToken | None], num_draft_tokens: int = 1) -> float:
     settings = settings_of(num_draft_tokens=num_draft_tokens)
     counts = sampled_beginnings(settings, lambda _: Tampered(DraftModel(DRAFT), tamper))
@@ -269,34 +273,32 @@ def test_the_test_passes_a_draft_that_is_left_alone():
 
 
 def test_the_test_fails_a_draft_that_takes_its_argmax_but_claims_its_whole_distribution():
-    assert p_value_with(lambda drafted: replace(drafted, token_id=int(drafted.probs.argmax()))) < 1e-9
+    assert p_value_with(lambda drafted: replace(drafted, token_id=int(drafted.probs.argmax()))) < SURELY_WRONG
 
 
 def test_the_test_fails_a_draft_that_claims_another_temperature():
     def colder(drafted: DraftedToken) -> DraftedToken:
-        probs = drafted.probs**2
+        probs = drafted.probs**4
         return replace(drafted, probs=probs / probs.sum())
 
-    assert p_value_with(colder) < 1e-9
+    assert p_value_with(colder) < SURELY_WRONG
 
 
 def test_the_test_fails_a_draft_that_drops_a_token_for_what_it_is():
     # Confidence looked at after the draw: unlikely tokens are never put to the test.
-    assert p_value_with(lambda drafted: drafted if drafted.probs[drafted.token_id] > 0.3 else None) < 1e-9
+    assert p_value_with(lambda drafted: drafted if drafted.probs[drafted.token_id] > 0.3 else None) < SURELY_WRONG
 
 
 def test_the_test_fails_a_correction_drawn_from_the_target_instead_of_the_residual(monkeypatch):
     monkeypatch.setattr(verify, "residual_distribution", lambda target_probs, draft_probs, rejected_id: target_probs)
-    assert p_value_with(lambda drafted: drafted) < 1e-9
+    assert p_value_with(lambda drafted: drafted) < SURELY_WRONG
 
 
 def test_the_test_fails_an_engine_that_accepts_on_the_draws_of_the_drafter(monkeypatch):
     # One die for drafting and accepting: each is uniform, together they are not.
-    from specviz.engine.dice import Dice
-
     uniform = Dice.uniform
     monkeypatch.setattr(Dice, "uniform", lambda dice, index, position, purpose: uniform(dice, index, position, "draft"))
-    assert p_value_with(lambda drafted: drafted, num_draft_tokens=3) < 1e-6
+    assert p_value_with(lambda drafted: drafted, num_draft_tokens=3) < SURELY_WRONG
 
 
 def test_the_reference_is_not_the_engines_pipeline():

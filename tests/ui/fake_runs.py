@@ -51,7 +51,9 @@ def extra(kind: str, token_id: int, text: str, **more: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def started(prompt: str = "Say it", settings: RunSettings | None = None, drafter: str = "draft_model", **more: Any) -> dict:
+def started(
+    prompt: str = "Say it", settings: RunSettings | None = None, drafter: str = "draft_model", **more: Any
+) -> dict:
     """The first event of a run."""
     settings = settings or RunSettings(drafter="prompt_lookup")
     pieces = ["<|im_start|>", "user", "\n", prompt, "<|im_end|>", "\n", "<|im_start|>", "assistant", "\n"]
@@ -85,7 +87,13 @@ def prefill(num_prompt: int = 9, has_draft_cache: bool = True) -> dict[str, Any]
 
 
 def round_event(
-    number: int, length: int, draft: Sequence[dict], extra_token: dict | None, *, has_draft_cache: bool = True, draft_stop: str | None = None
+    number: int,
+    length: int,
+    draft: Sequence[dict],
+    extra_token: dict | None,
+    *,
+    has_draft_cache: bool = True,
+    draft_stop: str | None = None,
 ) -> dict[str, Any]:
     """A round over a text of `length` committed tokens, its caches following from its draft."""
     accepted = [t for t in draft if t["status"] == "accepted"]
@@ -135,8 +143,14 @@ def finished(rounds: Sequence[dict], reason: str = "length") -> dict[str, Any]:
 
 # One round a line: drafted words with their status, and the extra token.
 STORY: tuple[tuple[list[tuple[str, str]], tuple[str, str] | None], ...] = (
-    ([(" quick", "accepted"), (" brown", "accepted"), (" fox", "accepted"), (" jumps", "accepted")], ("bonus", " over")),
-    ([(" the", "accepted"), (" lazy", "accepted"), (" cat", "rejected"), (" sat", "discarded")], ("correction", " dog")),
+    (
+        [(" quick", "accepted"), (" brown", "accepted"), (" fox", "accepted"), (" jumps", "accepted")],
+        ("bonus", " over"),
+    ),
+    (
+        [(" the", "accepted"), (" lazy", "accepted"), (" cat", "rejected"), (" sat", "discarded")],
+        ("correction", " dog"),
+    ),
     ([], ("plain", ".")),
     ([(" And", "rejected"), (" then", "discarded"), (" it", "discarded"), (" ran", "discarded")], ("correction", "\n")),
     ([(" So", "accepted"), (" it", "accepted"), (" goes", "accepted")], ("bonus", ",")),
@@ -144,7 +158,9 @@ STORY: tuple[tuple[list[tuple[str, str]], tuple[str, str] | None], ...] = (
 LAST_ROUND = ([(" on", "accepted"), ("<|im_end|>", "accepted"), (" more", "cut"), (" yet", "cut")], None)
 
 
-def story_rounds(num_rounds: int, num_prompt: int = 9, *, ends_inside_draft: bool = True, has_draft_cache: bool = True) -> list[dict]:
+def story_rounds(
+    num_rounds: int, num_prompt: int = 9, *, ends_inside_draft: bool = True, has_draft_cache: bool = True
+) -> list[dict]:
     """`num_rounds` rounds that show every status and every kind of extra token."""
     length, rounds, next_id = num_prompt, [], 100
     for number in range(1, num_rounds + 1):
@@ -156,13 +172,22 @@ def story_rounds(num_rounds: int, num_prompt: int = 9, *, ends_inside_draft: boo
                 one["special"] = True
         next_id += len(draft) + 1
         stop = "no_match" if not words else None
-        event = round_event(number, length, draft, last and extra(last[0], next_id, last[1]), has_draft_cache=has_draft_cache, draft_stop=stop)
+        event = round_event(
+            number,
+            length,
+            draft,
+            last and extra(last[0], next_id, last[1]),
+            has_draft_cache=has_draft_cache,
+            draft_stop=stop,
+        )
         length += len(event["committed"])
         rounds.append(event)
     return rounds
 
 
-def story(num_rounds: int = 12, prompt: str = "Say it", settings: RunSettings | None = None, identity: bool = True) -> list[dict[str, Any]]:
+def story(
+    num_rounds: int = 12, prompt: str = "Say it", settings: RunSettings | None = None, identity: bool = True
+) -> list[dict[str, Any]]:
     """The events of a whole run."""
     rounds = story_rounds(num_rounds)
     events = [started(prompt, settings), prefill(), *rounds, finished(rounds, "eos")]

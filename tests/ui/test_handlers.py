@@ -1,0 +1,131 @@
+"""The handlers: what they refuse, and in which words; nobody can skip them."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from specviz.errors import BadRequest
+from specviz.presets import load_lessons, load_pairs
+from specviz.ui.handlers import Handlers, request_from
+from specviz.ui.recordings import load_recordings
+from tests.ui.fake_runs import FakeRun, story
+
+GOOD = {
+    "pair": "embedded", "prompt": "Hello", "raw": False, "drafter": "prompt_lookup", "k": 4, "k_auto": False,
+    "temperature": 0, "max_new_tokens": 32, "seed": 0, "check": True,
+}  # fmt: skip
+
+
+def session(name: str = "s1") -> SimpleNamespace:
+    return SimpleNamespace(session_hash=name)
+
+
+def handlers(recordings=(), factory=lambda request, notify: FakeRun(story(4, request.prompt))) -> Handlers:
+    return Handlers(factory, tuple(recordings), load_lessons())
+
+
+def parsed(text: str) -> tuple[dict, list[dict]]:
+    header, *lines = text.split("\n")
+    return json.loads(header), [json.loads(line) for line in lines]
+
+
+def test_the_controls_make_a_request():
+    request = request_from(**{**GOOD, "k": 3.0, "max_new_tokens": 10.0, "seed": 7.0, "temperature": 0.5})
+    assert (request.settings.num_draft_tokens, request.settings.max_new_tokens, request.settings.seed) == (3, 10, 7)
+    assert request.check
+    assert request_from(**{**GOOD, "k_auto": True}).settings.num_draft_tokens == "auto"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"prompt": "   "}, "empty"),
+        ({"prompt": "x" * 30_000}, "30000 characters"),
+        ({"prompt": None}, "empty"),
+        ({"k": 0}, "k is 0"),
+        ({"k": 1000}, "k is 1000"),
+        ({"k": 2.5}, "k is 2.5"),
+        ({"max_new_tokens": 10**9}, "1000000000"),
+        ({"seed": None}, "seed is empty"),
+        ({"seed": -1}, "seed is -1"),
+        ({"temperature": -0.1}, "temperature is -0.1"),
+        ({"temperature": float("nan")}, "temperature"),
+        ({"drafter": "oracle"}, "oracle"),
+        ({"drafter": "draft_model"}, "draft_model"),
+        ({"pair": "../../etc"}, "../../etc"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_in_one_sentence(change, words):
+    with pytest.raises(BadRequest) as refusal:
+        request_from(**{**GOOD, **change})
+    assert words in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_refusal_reaches_the_stage_and_runs_nothing():
+    made = []
+    page = handlers(factory=lambda request, notify: made.append(request))
+    header, events = parsed(*page.run(**{**GOOD, "prompt": ""}, request=session()))
+    assert header["done"] == 1
+    assert header["error"].startswith("The prompt is empty")
+    assert (events, made) == ([], [])
+
+
+def test_a_run_streams_its_events():
+    page = handlers()
+    events = []
+    for text in page.run(**GOOD, request=session()):
+        events += parsed(text)[1]
+    assert events == story(4, "Hello")
+
+
+def test_missing_events_are_told_to_who_knows_the_run():
+    page = handlers()
+    texts = list(page.run(**GOOD, request=session()))
+    run_id = parsed(texts[0])[0]["run"]
+    _, events = parsed(page.missing_events({"run": run_id, "from": 3}))
+    assert events == story(4, "Hello")[3:]
+
+
+@pytest.mark.parametrize(
+    "payload", [None, [], "x", {}, {"run": "x", "from": 0}, {"run": None, "from": "0"}, {"run": 1, "from": -1}]
+)
+def test_nonsense_asked_of_the_server_is_answered_with_nothing(payload):
+    assert handlers().missing_events(payload) is None
+
+
+def test_a_recording_can_be_opened_again_and_again(fake_recordings):
+    page = handlers(load_recordings(fake_recordings))
+    first, second = (list(page.open_recording("first")) for _ in range(2))
+    assert parsed(first[0])[1] == story(8, "A recorded question")
+    assert parsed(first[0])[0]["run"] != parsed(second[0])[0]["run"]
+    assert list(page.open_recording("../secret")) == []
+
+
+def test_a_bad_trace_file_gets_its_one_sentence(tmp_path):
+    path = tmp_path / "bad.jsonl"
+    path.write_text('{"type": "round"}\n', encoding="utf-8")
+    (text,) = handlers().open_file(str(path))
+    header, events = parsed(text)
+    assert "bad.jsonl" in header["error"]
+    assert events == []
+    assert list(handlers().open_file(None)) == []
+
+
+def test_every_lesson_fills_the_controls_with_something_that_runs():
+    page = handlers()
+    for lesson in load_lessons():
+        _, prompt, raw, pair, drafter, k, k_auto, temperature, tokens, seed = page.choose_lesson(lesson.name)
+        request = request_from(pair, prompt, raw, drafter["value"], k, k_auto, temperature, tokens, seed, True)
+        assert request.settings == lesson.run_settings()
+
+
+def test_a_pair_offers_its_own_drafters():
+    page = handlers()
+    for pair in load_pairs():
+        kinds = [kind for _, kind in page.choose_pair(pair.name, "prompt_lookup")["choices"]]
+        assert kinds == [*pair.drafters, "none"]
+    assert page.choose_pair("embedded", "draft_model")["value"] == "prompt_lookup"

@@ -1,0 +1,270 @@
+"""The stage on a screen, without a server: as an exported page will have it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.ui.fake_runs import drafted, extra, finished, prefill, round_event, started, story
+
+pytestmark = pytest.mark.browser
+
+OpenStage = Callable[..., Any]
+HOSTILE = (
+    "<img src=x onerror=window.__hurt=1>", "${window.__hurt=1}", "{{x}}", "\\u0041", "</script><script>window.__hurt=1</script>",
+    "<|im_end|>", "**x**", "مرحبا بالعالم", "👩‍👩‍👧‍👦", "漢字かな", "W" * 300, "\tif x:\n",
+)  # fmt: skip
+
+
+PICTURE = """() => {
+    const drawn = (node) => node.nodeType === Node.TEXT_NODE ? node.data : [
+        node.localName,
+        [...node.attributes].map((a) => `${a.name}=${a.value}`).sort(),
+        [...node.childNodes].map(drawn),
+    ];
+    return JSON.stringify(drawn(document.querySelector(".sv-body")));
+}"""
+
+
+def picture(page: Any) -> str:
+    """Everything that is drawn, but for the transport and the line about the source."""
+    return page.evaluate(PICTURE)
+
+
+def moment(page: Any) -> int:
+    return int(page.get_attribute(".sv-stage", "data-moment"))
+
+
+def hostile_run() -> list[dict[str, Any]]:
+    """A run whose every text would like to be something else."""
+    rounds, length = [], 9
+    for number, text in enumerate(HOSTILE, start=1):
+        event = round_event(
+            number, length, [drafted(1, text, "accepted"), drafted(2, text, "rejected")], extra("correction", 3, text)
+        )
+        length += len(event["committed"])
+        rounds.append(event)
+    return [started(" ".join(HOSTILE)), prefill(), *rounds, finished(rounds)]
+
+
+def test_text_is_shown_literally(open_stage: OpenStage):
+    page = open_stage(hostile_run())
+    page.evaluate("stage.commands.goToEnd()")
+    shown = page.evaluate("[...document.querySelectorAll('.sv-chips .sv-token')].map((node) => node.textContent)")
+    expected = [text.replace(" ", "·").replace("\t", "⇥").replace("\n", "⏎") for text in HOSTILE for _ in range(2)]
+    assert shown == expected
+    assert page.evaluate("window.__hurt") is None
+    assert page.locator(".sv-stage img, .sv-stage script").count() == 0
+    assert HOSTILE[-1].strip() in page.inner_text(".sv-prompt-text") or page.locator(".sv-prompt-chips").is_visible()
+
+
+@pytest.mark.parametrize("width", [320, 360, 700, 1280, 2560])
+def test_nothing_overflows_sideways(open_stage: OpenStage, width: int):
+    page = open_stage(hostile_run(), viewport={"width": width, "height": 800})
+    for number in (1, 5, 11):
+        page.evaluate(f"stage.commands.scrub({number})")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.evaluate(
+            "[...document.querySelectorAll('.sv-body > section')].every((n) => n.scrollWidth <= n.clientWidth + 1)"
+        )
+
+
+def test_every_way_to_a_moment_shows_the_same_picture(open_stage: OpenStage):
+    page = open_stage(story(8))
+    last = int(page.get_attribute(".sv-stage", "data-moments"))
+    forward = {}
+    page.evaluate("stage.commands.reset()")
+    while moment(page) < last:
+        page.evaluate("stage.commands.stepForward()")
+        forward[moment(page)] = picture(page)
+    while moment(page) > min(forward):
+        assert picture(page) == forward[moment(page)]
+        page.evaluate("stage.commands.stepBack()")
+    for number in (3, 8, 1):
+        page.evaluate(f"stage.commands.scrub({number})")
+        assert picture(page) == forward[moment(page)]
+
+
+def test_a_live_run_ends_on_the_picture_of_its_recording(open_stage: OpenStage):
+    events = story(8)
+    recorded = open_stage(events)
+    recorded.evaluate("stage.commands.goToEnd()")
+    live = open_stage([], kind="live")
+    for event in events:
+        live.evaluate("(event) => stage.take([event])", event)
+    live.evaluate("stage.end()")
+    assert moment(live) == moment(recorded)
+    assert picture(live) == picture(recorded)
+
+
+def test_the_keyboard_does_everything(open_stage: OpenStage):
+    page = open_stage(story(6))
+    page.locator(".sv-stage").focus()
+    page.keyboard.press("ArrowRight")
+    assert page.get_attribute(".sv-stage", "data-beat") == "draft"
+    page.keyboard.press("ArrowRight")
+    assert page.get_attribute(".sv-stage", "data-beat") == "verify"
+    page.keyboard.press("Shift+ArrowRight")
+    page.keyboard.press("Shift+ArrowRight")
+    assert (page.get_attribute(".sv-stage", "data-round"), page.get_attribute(".sv-stage", "data-beat")) == (
+        "2",
+        "commit",
+    )
+    page.keyboard.press("Shift+ArrowLeft")
+    assert page.get_attribute(".sv-stage", "data-round") == "1"
+    page.keyboard.press("End")
+    assert page.get_attribute(".sv-stage", "data-round") == "6"
+    page.keyboard.press("Home")
+    assert moment(page) == 0
+    page.keyboard.press("Space")
+    assert page.get_attribute(".sv-stage", "data-player") == "playing"
+    page.keyboard.press("Space")
+    assert page.get_attribute(".sv-stage", "data-player") == "paused"
+
+
+def test_keys_outside_the_stage_or_in_its_controls_are_left_alone(open_stage: OpenStage):
+    page = open_stage(story(6))
+    page.evaluate("document.body.append(Object.assign(document.createElement('input'), { id: 'other' }))")
+    page.locator("#other").focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Space")
+    assert moment(page) == 0
+    page.locator(".sv-scrub").focus()
+    page.keyboard.press("ArrowRight")
+    assert page.get_attribute(".sv-stage", "data-round") == "1"
+    assert page.get_attribute(".sv-stage", "data-beat") == "commit"
+
+
+def test_playing_gets_to_the_end_by_itself(open_stage: OpenStage):
+    page = open_stage(story(2))
+    page.evaluate("stage.commands.speed(8)")
+    page.click(".sv-toggle")
+    page.wait_for_function(
+        "(s => s.dataset.moment === s.dataset.moments && s.dataset.player === 'paused')(document.querySelector('.sv-stage'))"
+    )
+
+
+def test_every_status_has_a_glyph_and_a_word(open_stage: OpenStage):
+    page = open_stage(story(6))
+    seen = set()
+    for number in range(1, 7):
+        page.evaluate(f"stage.commands.scrub({number})")
+        for verdict in page.locator(".sv-verdict").all():
+            glyph, word = verdict.locator(".sv-glyph").inner_text(), verdict.locator(".sv-word").inner_text()
+            assert glyph
+            assert word == verdict.get_attribute("data-status")
+            seen.add(word)
+    assert seen == {"accepted", "rejected", "discarded", "cut"}
+
+
+def test_the_roll_back_says_how_many(open_stage: OpenStage):
+    page = open_stage(story(6))
+    page.evaluate("stage.commands.scrub(2)")
+    assert "roll back 2" in page.inner_text(".sv-rollback-label")
+    assert "rolled back 2" in page.inner_text(".sv-sentence")
+    page.evaluate("stage.commands.scrub(1)")
+    assert page.locator(".sv-rollback").count() == 0
+
+
+def test_the_target_cache_grows_is_hatched_and_is_cut(open_stage: OpenStage):
+    page = open_stage(story(6))
+    cells = "document.querySelector('.sv-cache').querySelectorAll('[data-kind=%s]').length"
+    page.evaluate("stage.commands.scrub(1)")
+    before = page.evaluate(cells % "kept")
+    page.evaluate("stage.commands.stepForward(); stage.commands.stepForward()")
+    assert (page.evaluate(cells % "kept"), page.evaluate(cells % "unverified")) == (before, 5)
+    page.evaluate("stage.commands.stepForward(); stage.commands.stepForward()")
+    assert (page.evaluate(cells % "unverified"), page.evaluate(cells % "cut")) == (0, 2)
+    page.evaluate("stage.commands.stepForward()")
+    assert (page.evaluate(cells % "kept"), page.evaluate(cells % "cut")) == (before + 3, 0)
+
+
+def test_only_what_was_checked_and_measured_is_claimed(open_stage: OpenStage):
+    proof = ".sv-proof dd[data-proof=%s]"
+    page = open_stage(story(3, identity=False))
+    assert page.inner_text(proof % "identity") == "not checked in this run"
+    assert page.inner_text(proof % "speedup") == "not measured"
+    page = open_stage(story(3))
+    assert "yes, checked in this run" in page.inner_text(proof % "identity")
+    assert "measured" in page.inner_text(proof % "speedup")
+
+
+def test_bytes_and_special_tokens_are_marked(open_stage: OpenStage):
+    rounds = [
+        round_event(1, 9, [drafted(1, "", "accepted", bytes="f09f98")], extra("bonus", 2, "😀", bytes="80")),
+        round_event(2, 11, [], extra("plain", 3, "<|im_end|>", special=True)),
+    ]
+    page = open_stage([started(), prefill(), *rounds, finished(rounds, "eos")])
+    page.evaluate("stage.commands.goToEnd()")
+    forms = page.evaluate(
+        "[...document.querySelectorAll('.sv-chips .sv-token')].map((n) => [n.textContent, n.dataset.form])"
+    )
+    assert forms == [["F0 9F 98", "partial"], ["😀", "partial"], ["<|im_end|>", "special"]]
+
+
+def test_a_draft_that_is_still_being_drawn_is_shown(open_stage: OpenStage):
+    page = open_stage([started(), prefill()], kind="live")
+    drawn = {
+        "type": "draft_token",
+        "round": 1,
+        "index": 0,
+        "t": 0.1,
+        "token": {"id": 5, "text": " quick", "draft_prob": 0.9},
+    }
+    page.evaluate("(event) => stage.take([event])", drawn)
+    assert page.inner_text(".sv-draft .sv-token") == "·quick"
+    assert page.get_attribute(".sv-stage", "data-beat") == "draft"
+
+
+def test_stillness_is_honoured(open_stage: OpenStage):
+    page = open_stage(story(3), reduced_motion="reduce")
+    durations = page.evaluate(
+        "[...document.querySelectorAll('.sv-stage *')].map((n) => getComputedStyle(n)).filter((s) => "
+        "parseFloat(s.transitionDuration) > 0 || (s.animationName !== 'none' && parseFloat(s.animationDuration) > 0)).length"
+    )
+    assert durations == 0
+
+
+def test_long_texts_come_in_without_a_freeze(open_stage: OpenStage):
+    page = open_stage([started(), prefill()], kind="live")
+    events = [event for event in story(2000) if event["type"] == "round"]
+    longest = page.evaluate(
+        """async (events) => {
+            let longest = 0;
+            for (let i = 0; i < events.length; i += 15) {
+                const began = performance.now();
+                stage.take(events.slice(i, i + 15));
+                longest = Math.max(longest, performance.now() - began);
+                await new Promise((resolve) => setTimeout(resolve, 0));
+            }
+            return longest;
+        }""",
+        events,
+    )
+    assert page.locator(".sv-chips .sv-chip").count() > 5000
+    assert longest < 1000  # on a busy machine; tens of milliseconds on an idle one
+
+
+def test_a_saved_trace_holds_the_lines_as_they_came(open_page):
+    from specviz.trace.reader import read_trace
+    from specviz.ui.bundle import stage_script
+    from specviz.ui.messages import RECORDING, message
+
+    page = open_page()
+    page.set_content("<!doctype html><meta charset=utf-8><body><div class=sv-root></div>")
+    page.add_script_tag(content=stage_script() + "; window.SpecViz = SpecViz;")
+    events = story(3, "<b>ü</b>")
+    page.evaluate(
+        """(text) => {
+            const stage = SpecViz.createStage(document.querySelector(".sv-root"));
+            const { lines } = SpecViz.protocol.parse(text);
+            stage.begin("recording");
+            stage.take(lines.map((line) => JSON.parse(line)), lines);
+        }""",
+        message("r", 0, events, source=RECORDING),
+    )
+    with page.expect_download() as download:
+        page.click("[aria-label^='Save this run']")
+    assert list(read_trace(download.value.path())) == events
