@@ -78,6 +78,14 @@ SpecViz.roundView = (() => {
 
   // ---- cells: all of a round's are made at once, and shown beat by beat ----
 
+  /** A token in a cell: longer ones are set smaller rather than broken. */
+  function cellToken(token) {
+    const length = [...(token.text || "")].length;
+    const node = tokenText(token);
+    setData(node, "size", length > 12 ? "longest" : length > 9 ? "longer" : length > 6 ? "long" : null);
+    return node;
+  }
+
   function place(row, position) {
     return { "--row": ROWS[row], "--position": position };
   }
@@ -117,7 +125,7 @@ SpecViz.roundView = (() => {
     return el(
       "span",
       { class: "sv-cell sv-draft", dataset: { beat: "draft", at: position, status: token.status }, style: place("draft", position) },
-      tokenText(token),
+      cellToken(token),
       probability(token.draft_prob, "drafter"),
     );
   }
@@ -130,7 +138,7 @@ SpecViz.roundView = (() => {
     const content = !isJudged
       ? [el("span", { class: "sv-void" }, "not judged")]
       : own
-        ? [tokenText(isSame ? token : own), probability(favourite[2], "target")]
+        ? [cellToken(isSame ? token : own), probability(favourite[2], "target")]
         : [probability(token.target_prob, "target")];
     if (isJudged && own && !isSame) content.push(el("span", { class: "sv-aside" }, "draft: ", formatProbability(token.target_prob)));
     return el(
@@ -166,7 +174,7 @@ SpecViz.roundView = (() => {
     return el(
       "span",
       { class: "sv-cell sv-kept", dataset: { beat, at: position, origin }, style: place("kept", position), title: words.means },
-      tokenText(token),
+      cellToken(token),
       origin === "accepted" ? null : el("span", { class: "sv-word" }, el("i", { "aria-hidden": "true" }, words.glyph), ` ${words.word}`),
     );
   }
@@ -183,7 +191,7 @@ SpecViz.roundView = (() => {
         el(
           "span",
           { class: "sv-cell sv-target", dataset: { beat: "verify", judged: "1" }, style: place("target", position) },
-          tokenText(isSame ? event.extra : own),
+          cellToken(isSame ? event.extra : own),
           probability(isSame ? event.extra.target_prob : favourite[2], "target"),
         ),
       );
@@ -196,7 +204,7 @@ SpecViz.roundView = (() => {
     const fed = event ? draftOf(event).length + 1 : 0;
     const seconds = event && event.seconds ? `, ${formatSeconds(event.seconds.verify)}` : "";
     const label = event && !event.isPending ? `one pass over ${fed} position${fed === 1 ? "" : "s"}${seconds}` : "";
-    return el("span", { class: "sv-band", dataset: { beat: "verify" }, style: { "--fed": fed || null } }, el("span", { class: "sv-band-label" }, label));
+    return el("span", { class: "sv-band", dataset: { beat: "verify", single: fed === 1 ? "1" : null }, style: { "--fed": fed || null } }, el("span", { class: "sv-band-label" }, label));
   }
 
   function rollbackMark(event) {

@@ -15,10 +15,15 @@ import pytest
 from specviz.ui.bundle import stage_css, stage_script
 from tests.ui.fake_runs import FakeRun, story
 
-CHROMIUM_ARGUMENTS = (
-    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync"
-).split()
+CHROMIUM_ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 NODE_PROGRAM = """
 const { script, body, data } = JSON.parse(require("fs").readFileSync(0, "utf8"));
 const SpecViz = new Function(`${script}; return SpecViz;`)();
@@ -62,7 +67,7 @@ class Watcher:
     def __init__(self, page: Any) -> None:
         self.complaints: list[str] = []
         self.foreign: list[str] = []
-        page.on("console", lambda m: self.complaints.append(m.text) if m.type in ("error", "warning") else None)
+        page.on("console", self._hear)
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
         page.on("request", lambda request: self._note(request.url))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from typing import Any
@@ -139,7 +140,7 @@ def test_every_moment_belongs_to_one_round_and_only_adds_to_the_one_before(in_no
     rounds = story_rounds(12)
     moments = in_node(body, rounds)
     assert moments[0] is None
-    for before, after in zip(moments[1:], moments[2:], strict=False):
+    for before, after in itertools.pairwise(moments):
         if before[0] == after[0]:
             assert all(
                 after[1][key] >= before[1][key]
@@ -148,7 +149,7 @@ def test_every_moment_belongs_to_one_round_and_only_adds_to_the_one_before(in_no
         else:
             assert after[0] == before[0] + 1
             assert before[1]["joined"]
-    last = {index: progress for index, progress in moments[1:]}
+    last = dict(moments[1:])
     for index, event in enumerate(rounds):
         judged = sum(token["status"] in ("accepted", "rejected") for token in event["draft"])
         assert (last[index]["drafted"], last[index]["judged"]) == (len(event["draft"]), judged)

@@ -1,0 +1,140 @@
+// The plots, under the stage: they show the rounds up to the moment that the player shows, like the figures
+// beside the round, on axes that hold for all rounds known so far.
+//
+// Drawing is never urgent: one picture a task, each at most ten times a second, none that is out of sight;
+// plotly.js is asked for when the plots first come into sight.
+SpecViz.plotsView = (() => {
+  const { el, setData, setText } = SpecViz.dom;
+  const SECONDS_BETWEEN_PICTURES = 0.1;
+  const CANNOT_LOAD = "The plots could not be drawn, as plotly.js did not load. Their numbers are here all the same, and CSV saves them.";
+
+  /**
+   * @param loadPlotly(): Promise of plotly.js
+   * @param onRound(number): a round was chosen in a plot
+   */
+  function createView({ loadPlotly, onRound, now = () => performance.now() / 1000 }) {
+    const cards = SpecViz.plotSeries.NAMES.map((name) => ({
+      ...SpecViz.plotCard.createCard(name, { onRound }), said: -1, painted: -1, paintedAt: -Infinity, isInSight: false,
+    }));
+    const note = el("p", { class: "sv-plots-note", role: "status" });
+    const grid = el("div", { class: "sv-plots-grid" }, cards.map((card) => card.node));
+    const isRoomy = matchMedia("(min-width: 700px)").matches;
+    const node = el(
+      "details",
+      { class: "sv-plots", open: isRoomy },
+      el("summary", {}, el("h2", {}, "Plots"), el("span", { class: "sv-muted" }, "up to the round that is shown")),
+      note,
+      grid,
+    );
+
+    let wanted = { state: null, numRounds: 0 };
+    let signature = "";
+    let revision = 0; // grows whenever what is to be seen may have changed
+    let plotly = null;
+    let timer = null;
+
+    for (const card of cards) card.allowPictures(false);
+    watchSight();
+    watchSize();
+    SpecViz.plotTheme.onChange(node, repaint);
+
+    // ---- what is wanted ----
+
+    function draw(state, frame) {
+      const numRounds = frame.totals.rounds;
+      const newSignature = [numRounds, state.rounds.length, Boolean(state.finished || state.failed), Boolean(state.identity)].join();
+      if (wanted.state === state && signature === newSignature) return;
+      wanted = { state, numRounds };
+      signature = newSignature;
+      revision += 1;
+      schedule();
+    }
+
+    function repaint() {
+      for (const card of cards) card.painted = -1;
+      schedule();
+    }
+
+    // ---- when it is drawn ----
+
+    function schedule() {
+      if (timer !== null || !node.open || wanted.state === null) return;
+      const next = nextCard();
+      if (next === null) return;
+      timer = setTimeout(work, Math.max(0, (next.paintedAt + SECONDS_BETWEEN_PICTURES - now()) * 1000));
+    }
+
+    function work() {
+      timer = null;
+      const card = nextCard();
+      if (card !== null) drawCard(card);
+      schedule();
+    }
+
+    const canPaint = (card) => plotly !== null && card.isInSight && card.painted !== revision;
+
+    /** The one that has waited longest. */
+    function nextCard() {
+      const stale = cards.filter((card) => card.said !== revision || canPaint(card));
+      return stale.reduce((first, card) => (first === null || card.paintedAt < first.paintedAt ? card : first), null);
+    }
+
+    function drawCard(card) {
+      if (card.said !== revision) card.say(wanted.state, wanted.numRounds);
+      card.said = revision;
+      card.paintedAt = now();
+      if (!canPaint(card)) return;
+      card.paint(plotly);
+      card.painted = revision;
+    }
+
+    // ---- sight, size, plotly ----
+
+    function watchSight() {
+      const observer = new IntersectionObserver(
+        (entries) => {
+          for (const entry of entries) cards.find((card) => card.node === entry.target).isInSight = entry.isIntersecting;
+          if (cards.some((card) => card.isInSight)) fetchPlotly();
+          schedule();
+        },
+        { rootMargin: "120px" },
+      );
+      for (const card of cards) observer.observe(card.node);
+      node.addEventListener("toggle", schedule);
+    }
+
+    function watchSize() {
+      const observer = new ResizeObserver((entries) => {
+        for (const entry of entries) cards.find((card) => card.canvas === entry.target).painted = -1;
+        schedule();
+      });
+      for (const card of cards) observer.observe(card.canvas);
+    }
+
+    /** After the page has been painted, never before. */
+    function fetchPlotly() {
+      if (plotly !== null || node.dataset.plotly === "loading") return;
+      setData(node, "plotly", "loading");
+      setText(note, "Loading the plots");
+      requestAnimationFrame(() => setTimeout(() => loadPlotly().then(begin, fail)));
+    }
+
+    function begin(library) {
+      if (!library) return fail();
+      plotly = library;
+      setData(node, "plotly", "ready");
+      setText(note, "");
+      for (const card of cards) card.allowPictures(true);
+      return schedule();
+    }
+
+    function fail() {
+      setData(node, "plotly", "failed");
+      setText(note, CANNOT_LOAD);
+    }
+
+    return { node, draw };
+  }
+
+  return { createView };
+})();
