@@ -1,7 +1,8 @@
 // The only file that knows Gradio: messages arrive as the component's value, missing events are asked
 // of the server. Called inside the component's own function, with what Gradio hands to it.
-SpecViz.hostInGradio = (element, props, watch, server, css) => {
-  const stage = SpecViz.createStage(element.querySelector(".sv-root"), { css });
+SpecViz.hostInGradio = (element, props, watch, server, { css, plotly }) => {
+  const loadPlotly = SpecViz.plotlySource.fromAddress(plotly);
+  const stage = SpecViz.createStage(element.querySelector(".sv-root"), { css, loadPlotly });
   const prefersStill = matchMedia("(prefers-reduced-motion: reduce)").matches;
   const ended = new Set(); // a last message comes twice
 

@@ -11,7 +11,7 @@ SpecViz.plotCard = (() => {
   function createCard(name, { onRound }) {
     const words = PLOTS[name];
     const value = el("span", { class: "sv-plot-value" });
-    const of = el("span", { class: "sv-muted" });
+    const of = el("span", { class: "sv-plot-divided" });
     const canvas = el("div", { class: "sv-plot-canvas", "aria-hidden": "true" });
     const nothing = el("p", { class: "sv-plot-nothing", "aria-hidden": "true" });
     const picture = el("div", { class: "sv-plot-picture", role: "img" }, canvas, nothing);
@@ -25,8 +25,8 @@ SpecViz.plotCard = (() => {
       el(
         "figcaption",
         {},
-        el("div", { class: "sv-plot-head" }, el("h3", {}, words.title), el("p", {}, value, of)),
-        el("p", { class: "sv-plot-of" }, `${words.of} · `, el("span", {}, words.source)),
+        el("div", { class: "sv-plot-head" }, el("h3", {}, words.title), value),
+        el("p", { class: "sv-plot-of" }, el("span", {}, `${words.of} · ${words.source}`), of),
       ),
       picture,
       el("div", { class: "sv-plot-foot" }, key, el("div", { class: "sv-plot-save" }, saving)),

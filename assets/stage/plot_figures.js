@@ -3,6 +3,7 @@
 SpecViz.plotFigures = (() => {
   const { tableOf, ceilingOf, plainSpeed } = SpecViz.plotSeries;
   const MOST_ROWS = 120; // drawn in a plot over rounds; a longer run has several rounds to a row
+  const MOST_CHARACTERS = 30; // over the bars of a plot
   const LIVE_EXTENTS = [8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512]; // where the axis of a growing run ends
 
   const FIGURES = {
@@ -13,7 +14,7 @@ SpecViz.plotFigures = (() => {
    * The figure of a plot after `numRounds` of the rounds that are known; its axes hold for all of them, so
    * that nothing jumps while a recording plays.
    * @param theme {{ink, muted, line, ground, target, targetTint, drafter, drafterTint, verify, other, best, family, size}}
-   * @returns {{data, layout, key}} `key`: [{mark: "dot" | "line" | "dash" | "dots" | "bar", tone, word}]
+   * @returns {{data, layout, key}} `key`: [{mark: "dot" | "line" | "dash" | "dots" | "bar" | "none", tone, word}]
    */
   function figureOf(name, state, numRounds, theme) {
     const perRow = Math.max(1, Math.ceil(state.rounds.length / MOST_ROWS));
@@ -62,19 +63,19 @@ SpecViz.plotFigures = (() => {
 
   function positionsFigure({ state, rows, all, theme }) {
     const count = Math.max(all.length, 1);
-    const isDense = count > 6;
+    const isDense = count * Math.max(0, ...all.map((row) => shareText(row).length)) > MOST_CHARACTERS;
     const bars = {
       type: "bar", x: rows.map((row) => row.position), y: rows.map((row) => row.conditional_acceptance),
       marker: { color: theme.target, line: { width: 0 } }, width: 0.62,
-      text: rows.map((row) => (row.judged === 0 ? "" : isDense ? String(row.judged) : `${row.accepted} / ${row.judged}`)),
-      textposition: "outside", textangle: 0, cliponaxis: false, textfont: { color: theme.ink, size: theme.size },
+      text: rows.map((row) => (row.judged === 0 ? "" : isDense ? String(row.judged) : shareText(row))),
+      ...labels(theme),
       ...hover(rows.map((row) => `position ${row.position}: ${row.accepted} accepted / ${row.judged} judged`)),
     };
     return {
       data: [bars],
       xaxis: { range: [0.4, Math.max(count, 3) + 0.6], dtick: 1 },
       yaxis: { range: [0, 1.2], tickvals: [0, 0.5, 1], ticktext: ["0", ".5", "1"] },
-      key: [{ mark: "bar", tone: theme.target, word: isDense ? "number on a bar: judged there" : "on a bar: accepted / judged there" }],
+      key: [{ mark: "bar", tone: theme.target, word: isDense ? "share accepted; on it, how many were judged" : "share accepted" }],
     };
   }
 
@@ -101,7 +102,7 @@ SpecViz.plotFigures = (() => {
     const unit = unitOf(mostOf(all.flatMap((row) => [row.target_bytes_at_peak, row.draft_bytes_at_peak])));
     const caches = [
       { who: "target", after: "target_bytes_after", peak: "target_bytes_at_peak", tone: theme.target, tint: theme.targetTint, dash: "solid" },
-      { who: "drafter", after: "draft_bytes_after", peak: "draft_bytes_at_peak", tone: theme.drafter, tint: theme.drafterTint, dash: "dash" },
+      { who: "drafter", after: "draft_bytes_after", peak: "draft_bytes_at_peak", tone: theme.drafter, tint: theme.drafterTint, dash: "longdash" },
     ].filter(({ after }) => all.some((row) => row[after] !== null));
     const data = caches.flatMap((cache) => bandOf(cache, rows, unit, theme));
     const most = mostOf(all.flatMap((row) => [row.target_bytes_at_peak, row.draft_bytes_at_peak, row.target_bytes_after])) / unit.bytes;
@@ -121,7 +122,7 @@ SpecViz.plotFigures = (() => {
     const rounds = known.map((row) => row.round);
     const inUnits = (column) => known.map((row) => (row[column] === null ? null : row[column] / unit.bytes));
     const below = { ...line(rounds, inUnits(after), tone, theme), line: { color: tone, width: 0.17 * theme.size, dash } };
-    const above = { ...line(rounds, inUnits(peak), tone, theme), line: { color: tone, width: 0.1 * theme.size, dash: "dot" }, fill: "tonexty", fillcolor: tint };
+    const above = { ...line(rounds, inUnits(peak), tone, theme), line: { color: theme.muted, width: 0.09 * theme.size, dash: "dot" }, fill: "tonexty", fillcolor: tint };
     const texts = known.map((row) => `${who}: ${inUnit(row[after], unit)} after, ${inUnit(row[peak], unit)} at the peak`);
     return [below, { ...above, ...hover(texts) }, ending(below, theme)];
   }
@@ -139,7 +140,10 @@ SpecViz.plotFigures = (() => {
     return {
       data, xaxis: roundAxis(state), yaxis: { range: [0, ((longest || 1) / unit.seconds) * 1.08], ticksuffix: ` ${unit.name}` },
       margin: { l: 4.6 * theme.size, r: 0.9 * theme.size, t: 0.9 * theme.size, b: 1.9 * theme.size, pad: 0 },
-      key: [...parts].reverse().map(([part, , tone]) => ({ mark: "bar", tone, word: perRow === 1 ? part : `${part}, mean of ${perRow} rounds` })),
+      key: [
+        ...[...parts].reverse().map(([part, , tone]) => ({ mark: "bar", tone, word: part })),
+        ...(perRow === 1 ? [] : [{ mark: "none", tone: theme.muted, word: `a bar: mean of ${perRow} rounds` }]),
+      ],
     };
   }
 
@@ -151,13 +155,11 @@ SpecViz.plotFigures = (() => {
     const bars = {
       type: "bar", x: shown.map((row) => row.tokens_in_round), y: shown.map((row) => row.rounds), width: 0.62,
       marker: { color: theme.target, line: { width: 0 } },
-      text: shown.map((row) => (row.rounds > 0 ? String(row.rounds) : "")), textposition: "outside", textangle: 0, cliponaxis: false,
-      textfont: { color: theme.ink, size: theme.size },
+      text: shown.map((row) => (row.rounds > 0 ? String(row.rounds) : "")), ...labels(theme),
       ...hover(shown.map((row) => `${row.tokens_in_round} tokens: ${row.rounds} rounds`)),
     };
-    const limit = { type: "line", x0: ceiling + 0.45, x1: ceiling + 0.45, y0: 0, y1: 1, yref: "paper", line: { color: theme.ink, width: 0.13 * theme.size, dash: "dash" } };
     return {
-      data: [bars], shapes: ceiling === null ? [] : [limit],
+      data: [bars], shapes: ceiling === null ? [] : [upright(ceiling + 0.45, theme)],
       xaxis: { range: [0.4, widest + 0.7], dtick: widest > 12 ? 2 : 1 }, yaxis: { range: [0, (most || 1) * 1.2] },
       key: [
         { mark: "bar", tone: theme.target, word: "rounds" },
@@ -171,6 +173,8 @@ SpecViz.plotFigures = (() => {
   const middle = (row) => (row.from + row.round) / 2;
   const roundsText = (row) => (row.from === row.round ? `round ${row.round}` : `rounds ${row.from} to ${row.round}`);
   const mostOf = (values) => values.reduce((most, value) => (value > most ? value : most), 0);
+  const shareText = (row) => `${row.accepted} / ${row.judged}`;
+  const labels = (theme) => ({ textposition: "outside", textangle: 0, constraintext: "none", cliponaxis: false, textfont: { color: theme.ink, size: theme.size } });
   const hover = (texts) => ({ customdata: texts, hovertemplate: "%{customdata}<extra></extra>" });
 
   function line(x, y, color, theme) {
@@ -184,6 +188,11 @@ SpecViz.plotFigures = (() => {
   /** The end of a line: now. */
   function ending({ x, y, line: { color } }, theme) {
     return { type: "scatter", mode: "markers", x: x.slice(-1), y: y.slice(-1), marker: { color, size: 0.62 * theme.size }, cliponaxis: false };
+  }
+
+  /** A dashed line from the bottom to the top. */
+  function upright(x, theme) {
+    return { type: "line", x0: x, x1: x, y0: 0, y1: 1, yref: "paper", line: { color: theme.ink, width: 0.13 * theme.size, dash: "dash" } };
   }
 
   function roundAxis(state) {

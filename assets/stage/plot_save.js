@@ -34,10 +34,10 @@ SpecViz.plotSave = (() => {
   }
 
   function legendTrace({ mark, tone, word }, theme) {
-    const isPoint = mark === "dot" || mark === "bar";
+    const isPoint = mark === "dot" || mark === "bar" || mark === "none";
     return {
       type: "scatter", mode: isPoint ? "markers" : "lines", x: [null], y: [null], name: word, showlegend: true,
-      marker: { color: tone, symbol: mark === "bar" ? "square" : "circle", size: 0.8 * theme.size },
+      marker: { color: mark === "none" ? "rgba(0,0,0,0)" : tone, symbol: mark === "bar" ? "square" : "circle", size: 0.8 * theme.size },
       line: { color: tone, dash: LEGEND_DASH[mark], width: 0.19 * theme.size },
     };
   }

@@ -7,14 +7,11 @@ SpecViz.plotWords = (() => {
 
   const PLOTS = {
     acceptance: { title: "Acceptance per round", of: "accepted / judged tokens", source: "measured", x: "round", y: "accepted / judged" },
-    positions: {
-      title: "Acceptance by position", of: "accepted / judged at that position of the draft", source: "measured",
-      x: "position in the draft", y: "accepted / judged",
-    },
-    speed: { title: "Tokens per second", of: "tokens so far / the rounds’ own seconds so far", source: "measured", x: "round", y: "tokens / second" },
-    memory: { title: "KV memory", of: "bytes after a round, and at its peak", source: "after: measured; peak: derived from positions", x: "round", y: "" },
-    time: { title: "Time of a round", of: "seconds of a round, by part", source: "measured", x: "round", y: "" },
-    sizes: { title: "Tokens per round", of: "rounds that kept so many tokens", source: "measured", x: "tokens kept for one target pass", y: "rounds" },
+    positions: { title: "Acceptance by position", of: "accepted / judged there", source: "measured", x: "position in the draft", y: "accepted / judged" },
+    speed: { title: "Tokens per second", of: "tokens / seconds of all rounds so far", source: "measured", x: "round", y: "tokens / second" },
+    memory: { title: "KV memory", of: "after a round, measured", source: "at its peak, derived", x: "round", y: "" },
+    time: { title: "Time split", of: "seconds of a round, by part", source: "measured", x: "round", y: "" },
+    sizes: { title: "Tokens per round", of: "rounds that kept so many", source: "measured", x: "tokens kept for one target pass", y: "rounds" },
   };
 
   const SAYINGS = { acceptance: sayAcceptance, positions: sayPositions, speed: saySpeed, memory: sayMemory, time: sayTime, sizes: saySizes };
@@ -48,7 +45,7 @@ SpecViz.plotWords = (() => {
     const first = rows[0];
     const each = rows.map((row) => `position ${row.position}: ${row.accepted} of ${row.judged}`).join("; ");
     return {
-      value: formatRatio(first.conditional_acceptance), of: `${first.accepted} / ${first.judged} at position 1`,
+      value: formatRatio(first.conditional_acceptance), of: `${first.accepted} / ${first.judged} at the 1st`,
       summary: `${after(numRounds)}, accepted of those judged at each position of the draft: ${each}.`,
     };
   }
@@ -73,7 +70,7 @@ SpecViz.plotWords = (() => {
     const each = known.map(([who, bytes, peak]) => `${who} ${formatBytes(bytes)}${peak === null ? "" : `, ${formatBytes(peak)} at the peak of the round`}`);
     return {
       value: formatBytes(known.reduce((sum, [, bytes]) => sum + bytes, 0)),
-      of: known.map(([who, bytes]) => `${who} ${formatBytes(bytes)}`).join(" + "),
+      of: known.length > 1 ? `${known.map(([, bytes]) => formatBytes(bytes)).join(" + ")}` : known[0][0],
       summary: `${after(numRounds)} the KV caches hold: ${each.join("; ")}.`,
     };
   }
@@ -83,7 +80,7 @@ SpecViz.plotWords = (() => {
     if (seconds === 0) return nothingAs("This run recorded no times");
     const percent = (share) => `${Math.round(100 * share)}%`;
     return {
-      value: formatSeconds(seconds / totals.rounds), of: `${formatSeconds(seconds)} / ${counted(totals.rounds, "round")}`,
+      value: `mean ${formatSeconds(seconds / totals.rounds)}`, of: `${formatSeconds(seconds)} / ${counted(totals.rounds, "round")}`,
       summary:
         `${after(numRounds)}, a round took ${formatSeconds(seconds / totals.rounds)} on average: ` +
         `${percent(draftShare)} drafting, ${percent(verifyShare)} verifying, ${percent(otherShare)} other.`,
@@ -96,7 +93,7 @@ SpecViz.plotWords = (() => {
     const rows = tableOf("sizes", state, numRounds).rows.filter((row) => row.rounds > 0);
     const each = rows.map((row) => `${counted(row.tokens_in_round, "token")} in ${counted(row.rounds, "round")}`).join("; ");
     return {
-      value: mean, of: `${totals.committed} / ${counted(totals.rounds, "round")}`,
+      value: `mean ${mean}`, of: `${totals.committed} / ${counted(totals.rounds, "round")}`,
       summary: `${each}. The mean is ${mean} tokens for one target pass${ceiling === null ? "" : `, and ${ceiling} the most that is possible`}.`,
     };
   }

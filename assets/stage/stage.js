@@ -1,6 +1,7 @@
 // The stage: takes events in, keeps state, timeline and player, and lets the views draw one moment.
 // It knows nothing of where events come from, so a page without a server can use it too.
-SpecViz.createStage = (root, { css = "", now = () => performance.now() } = {}) => {
+// Where there is no way to plotly.js (`loadPlotly`), there are no plots.
+SpecViz.createStage = (root, { css = "", loadPlotly = null, now = () => performance.now() } = {}) => {
   const { el, setData, setText } = SpecViz.dom;
   const { reducer, choreography, sentence } = SpecViz;
   const SECONDS_BETWEEN_ANNOUNCEMENTS = 1.5;
@@ -31,6 +32,7 @@ SpecViz.createStage = (root, { css = "", now = () => performance.now() } = {}) =
 
   const sourceView = SpecViz.sourceView.createView();
   const views = ["textView", "roundView", "proofView", "cachesView", "figuresView"].map((name) => SpecViz[name].createView());
+  const plots = loadPlotly ? SpecViz.plotsView.createView({ loadPlotly, onRound: commands.scrub }) : null;
   const transport = SpecViz.transportView.createView(commands);
   const announcer = createAnnouncer();
   const node = el(
@@ -39,6 +41,7 @@ SpecViz.createStage = (root, { css = "", now = () => performance.now() } = {}) =
     css ? el("style", {}, css) : null,
     sourceView.node,
     el("div", { class: "sv-body" }, views.map((view) => view.node)),
+    plots ? plots.node : null,
     transport.node,
     announcer.node,
   );
@@ -136,6 +139,7 @@ SpecViz.createStage = (root, { css = "", now = () => performance.now() } = {}) =
     const frame = isPendingShown() ? pendingFrame() : frameAt(player.moment);
     sourceView.draw(state, source);
     for (const view of views) view.draw(state, frame);
+    if (plots) plots.draw(state, frame);
     transport.draw(state, frame, player);
     announcer.say(frame.isOver || !frame.round ? frame.spoken : null);
     markForReaders(frame);

@@ -51,7 +51,7 @@ SpecViz.figuresView = (() => {
       node,
       draw(figures, totals) {
         setText(value, tile.value(figures));
-        setText(of, tile.of(figures, totals));
+        setText(of, totals.rounds > 0 ? tile.of(figures, totals) : "no round yet");
       },
     };
   }

@@ -78,11 +78,11 @@ SpecViz.roundView = (() => {
 
   // ---- cells: all of a round's are made at once, and shown beat by beat ----
 
-  /** A token in a cell: longer ones are set smaller rather than broken. */
+  /** A token in a cell: a long one is set smaller rather than broken (the style sheet divides by `--chars`). */
   function cellToken(token) {
-    const length = [...(token.text || "")].length;
     const node = tokenText(token);
-    setData(node, "size", length > 12 ? "longest" : length > 9 ? "longer" : length > 6 ? "long" : null);
+    const width = [...node.textContent].reduce((sum, char) => sum + (char < "\u1100" ? 1 : 1.8), 0);
+    node.style.setProperty("--chars", Math.max(1, width));
     return node;
   }
 

@@ -1,4 +1,4 @@
-"""`specviz replay FILE`: a recorded run again, in the terminal, with no model and no waiting."""
+"""`specviz replay FILE`: a recorded run again, in the terminal or as a page of its own, with no model and no waiting."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import math
 import os
 import sys
 import time
+from typing import TextIO
 
 from specviz.errors import BadRequest
 from specviz.events import Round
@@ -16,7 +17,7 @@ from specviz.trace.summary import summarize
 from specviz.trace.terminal import TraceTerminal, pauses
 
 NAME = "replay"
-HELP = "show a recorded run in the terminal, round by round"
+HELP = "show a recorded run in the terminal, round by round, or write it as a page"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,6 +31,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="replay at X times the recorded pace (1 is as it was); without it everything is shown at once",
     )
     parser.add_argument("--round", type=int, metavar="N", help="show only round N")
+    parser.add_argument(
+        "--html",
+        metavar="PAGE",
+        help="write the run as one HTML file that plays in any browser, without server and network",
+    )
     parser.add_argument("--json", action="store_true", help="print the run's summary as one JSON object instead")
 
 
@@ -37,15 +43,23 @@ def run(args: argparse.Namespace) -> int:
     """Returns 0; a reader of the output that goes away early is no fault.
 
     Raises:
-        BadRequest: the file is no valid trace, or --speed or --round has no meaning for it.
+        BadRequest: the file is no valid trace, the page cannot be written there, or --speed or --round has
+            no meaning.
+        RunFailed: the disk would not take the page.
     """
+    if args.html is not None and (args.speed is not None or args.round is not None):
+        raise BadRequest(
+            "--speed and --round are for the terminal, and --html writes a page that has both: leave them out."
+        )
     if args.speed is not None and not (math.isfinite(args.speed) and args.speed > 0):
         raise BadRequest(f"--speed is {args.speed:g}: give a number above 0, 1 being the recorded pace.")
     trace = read_trace(sys.stdin.buffer if args.file == "-" else args.file)
     try:
+        if args.html is not None:
+            _write_page(trace, args.html, sys.stderr if args.json else sys.stdout)
         if args.json:
             _print_json(trace)
-        else:
+        elif args.html is None:
             _replay(trace, args.speed, args.round)
         sys.stdout.flush()
     except BrokenPipeError:
@@ -56,6 +70,13 @@ def run(args: argparse.Namespace) -> int:
 def _print_json(trace: Trace) -> None:
     summary = {**summarize(trace), "incomplete": trace.is_incomplete}
     print(json.dumps(summary, allow_nan=False))  # ASCII only: safe for any terminal and any pipe
+
+
+def _write_page(trace: Trace, path: str, output: TextIO) -> None:
+    from specviz.ui.export_page import export_page, write_page
+
+    num_bytes = write_page(export_page(trace), path)
+    print(f"Wrote {path} ({num_bytes / 1e6:.1f} MB): open it in a browser, it needs nothing else.", file=output)
 
 
 def _replay(trace: Trace, speed: float | None, only_round: int | None) -> None:

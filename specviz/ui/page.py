@@ -15,6 +15,7 @@ from specviz.ui.controls import Controls, build_ask, build_settings
 from specviz.ui.handlers import Handlers, RunFactory
 from specviz.ui.messages import RECORDING, message
 from specviz.ui.model_shelf import ModelShelf
+from specviz.ui.plotly_js import plotly_route
 from specviz.ui.recordings import RECORDINGS_DIR, load_recordings
 from specviz.ui.stage import stage_component
 from specviz.ui.theme import PAGE_CSS, page_theme
@@ -52,7 +53,7 @@ def build_demo(run_factory: RunFactory | None = None, recordings_dir: Path = REC
 
 
 def launch_options() -> dict[str, Any]:
-    """How the page is served: no history, no monitoring, small uploads, no links that leave it."""
+    """How the page is served: plotly.js from here, no history, no monitoring, small uploads, no links that leave it."""
     return {
         "theme": page_theme(),
         "css": PAGE_CSS,
@@ -63,6 +64,7 @@ def launch_options() -> dict[str, Any]:
         "show_error": False,
         "ssr_mode": False,
         "share": False,
+        "app_kwargs": {"routes": [plotly_route()]},
     }
 
 

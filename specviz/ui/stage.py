@@ -9,9 +9,10 @@ from typing import Any
 import gradio as gr
 
 from specviz.ui.bundle import gradio_host_script, stage_css, stage_script
+from specviz.ui.plotly_js import PLOTLY_ADDRESS
 
 TEMPLATE = '<div class="sv-root"></div>'
-START = "SpecViz.hostInGradio(element, props, watch, server, {css});"
+START = "SpecViz.hostInGradio(element, props, watch, server, {own});"
 
 
 def stage_component(value: str, missing_events: Callable[[Any], str | None]) -> gr.HTML:
@@ -25,11 +26,11 @@ def stage_component(value: str, missing_events: Callable[[Any], str | None]) -> 
     def missing_events_of(payload: Any) -> str | None:  # Gradio marks what it may call, and a method takes no mark
         return missing_events(payload)
 
-    css = json.dumps(stage_css())
+    own = json.dumps({"css": stage_css(), "plotly": PLOTLY_ADDRESS})
     return gr.HTML(
         value,
         html_template=TEMPLATE,
-        js_on_load="\n".join([stage_script(), gradio_host_script(), START.format(css=css)]),
+        js_on_load="\n".join([stage_script(), gradio_host_script(), START.format(own=own)]),
         apply_default_css=False,
         server_functions=[missing_events_of],
         elem_id="sv-stage",

@@ -71,6 +71,11 @@ class Watcher:
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
         page.on("request", lambda request: self._note(request.url))
 
+    def _hear(self, message: Any) -> None:
+        is_the_parents_icon = message.location["url"].endswith("/favicon.ico")  # a browser asks the host, not us
+        if message.type in ("error", "warning") and not is_the_parents_icon:
+            self.complaints.append(message.text)
+
     def _note(self, url: str) -> None:
         if not url.startswith(("http://127.0.0.1:", "data:", "blob:", "about:", "file:")):
             self.foreign.append(url)

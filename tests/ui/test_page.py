@@ -23,7 +23,7 @@ def test_building_the_page_loads_no_model_library():
 
 
 def test_every_script_of_the_stage_is_in_the_bundle():
-    assert {path.name for path in STAGE_DIR.glob("*.js")} == {*STAGE_SCRIPTS, "gradio_host.js"}
+    assert {path.name for path in STAGE_DIR.glob("*.js")} == {*STAGE_SCRIPTS, "gradio_host.js", "file_host.js"}
 
 
 def test_the_stage_never_parses_text_as_markup_and_names_no_other_host():
