@@ -48,7 +48,11 @@ def module_name(path: Path) -> str:
 def loaded_after_importing(names: list[str]) -> set[str]:
     """The top-level packages in memory of a fresh Python that imported these modules."""
     code = f"import sys, {', '.join(names)}; print(*{{name.partition('.')[0] for name in sys.modules}})"
-    return set(subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split())
+    return set(
+        subprocess.run(
+            [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+        ).stdout.split()
+    )
 
 
 @pytest.mark.parametrize("prefix", MUST_NOT_LOAD)
@@ -62,7 +66,9 @@ def test_importing_loads_none_of_what_it_must_not(prefix):
 def test_every_part_of_the_package_has_its_rule():
     known = tuple(prefix.rstrip("/") for prefix in MUST_NOT_LOAD)
     small = {"cache.py", "progress.py", "hub.py"}  # helpers, checked below
-    parts = {path.name for path in PACKAGE.iterdir() if path.suffix == ".py" or (path.is_dir() and any(path.glob("*.py")))}
+    parts = {
+        path.name for path in PACKAGE.iterdir() if path.suffix == ".py" or (path.is_dir() and any(path.glob("*.py")))
+    }
     assert parts - set(known) - small == set()
 
 

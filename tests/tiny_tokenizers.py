@@ -87,9 +87,7 @@ def unigram_tokenizer() -> PreTrainedTokenizerFast:
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")
     tokenizer.decoder = decoders.Metaspace(prepend_scheme="always")
-    trainer = trainers.UnigramTrainer(
-        vocab_size=300, special_tokens=SPECIAL_TOKENS, unk_token=UNK, show_progress=False
-    )
+    trainer = trainers.UnigramTrainer(vocab_size=300, special_tokens=SPECIAL_TOKENS, unk_token=UNK, show_progress=False)
     tokenizer.train_from_iterator([*CORPUS, HARD_TEXT], trainer)
     return _wrap(tokenizer)
 

@@ -32,7 +32,7 @@ SpecViz.plotFigures = (() => {
         font: { family: theme.family, size: theme.size, color: theme.muted },
         hoverlabel: { bgcolor: theme.ground, bordercolor: theme.muted, font: { family: theme.family, size: theme.size, color: theme.ink }, align: "left" },
         xaxis: { ...quiet, showgrid: false, showline: true, linecolor: theme.line, ticks: "outside", tickcolor: theme.line, ticklen: 4, ...xaxis },
-        yaxis: { ...quiet, gridcolor: theme.line, nticks: 5, ...yaxis },
+        yaxis: { ...quiet, gridcolor: theme.line, nticks: 5, ticklabelstandoff: 3, ...yaxis },
         ...layout,
       },
     };
@@ -49,7 +49,7 @@ SpecViz.plotFigures = (() => {
     const running = rows.filter((row) => row.alpha !== null);
     const alpha = {
       ...line(running.map((row) => row.round), running.map((row) => row.alpha), theme.target, theme),
-      ...hover(running.map((row) => `α ${row.alpha.toFixed(3)} = ${row.accepted_so_far} / ${row.judged_so_far}`)),
+      ...hover(running.map((row) => `round ${row.round}: α ${row.alpha.toFixed(3)} = ${row.accepted_so_far} / ${row.judged_so_far}`)),
     };
     return {
       data: [perRound, alpha, ending(alpha, theme)],
@@ -83,7 +83,7 @@ SpecViz.plotFigures = (() => {
     const timed = rows.filter((row) => row.tokens_per_second !== null);
     const own = {
       ...line(timed.map((row) => row.round), timed.map((row) => row.tokens_per_second), theme.target, theme),
-      ...hover(timed.map((row) => `${row.tokens_per_second.toFixed(1)} tokens/s = ${row.committed_so_far} / ${row.seconds_so_far.toPrecision(3)} s`)),
+      ...hover(timed.map((row) => `round ${row.round}: ${row.tokens_per_second.toFixed(1)} = ${row.committed_so_far} / ${row.seconds_so_far.toPrecision(3)} s`)),
     };
     const plain = plainSpeed(state);
     const axis = roundAxis(state);
@@ -123,7 +123,7 @@ SpecViz.plotFigures = (() => {
     const inUnits = (column) => known.map((row) => (row[column] === null ? null : row[column] / unit.bytes));
     const below = { ...line(rounds, inUnits(after), tone, theme), line: { color: tone, width: 0.17 * theme.size, dash } };
     const above = { ...line(rounds, inUnits(peak), tone, theme), line: { color: theme.muted, width: 0.09 * theme.size, dash: "dot" }, fill: "tonexty", fillcolor: tint };
-    const texts = known.map((row) => `${who}: ${inUnit(row[after], unit)} after, ${inUnit(row[peak], unit)} at the peak`);
+    const texts = known.map((row) => `round ${row.round}, ${who}: ${inUnit(row[after], unit)} after, ${inUnit(row[peak], unit)} at the peak`);
     return [below, { ...above, ...hover(texts) }, ending(below, theme)];
   }
 

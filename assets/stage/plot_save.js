@@ -17,14 +17,16 @@ SpecViz.plotSave = (() => {
    * @returns Promise of the picture's content
    */
   async function picture(Plotly, { data, layout, key }, words, theme, format) {
-    const big = 1.5 * theme.size;
-    const axis = (own, title) => ({ ...own, title: { text: title, standoff: 8 }, automargin: true });
+    const axis = (own, title) => ({ ...own, title: { text: title, standoff: 10, font: { size: theme.size } }, automargin: true });
     const spec = {
       data: [...data.map((trace) => ({ ...trace, showlegend: false })), ...key.map((entry) => legendTrace(entry, theme))],
       layout: {
         ...layout, ...SIZE, paper_bgcolor: theme.ground, showlegend: true, hovermode: false,
-        title: { text: words.title, x: 0.02, xanchor: "left", y: 0.96, yanchor: "top", font: { size: big, color: theme.ink }, subtitle: { text: `${words.of} · ${words.source}`, font: { size: theme.size * 1.1, color: theme.muted } } },
-        legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", font: { color: theme.ink } },
+        title: {
+          text: words.title, x: 0.02, xanchor: "left", y: 0.96, yanchor: "top", font: { size: 1.5 * theme.size, color: theme.ink, weight: 600 },
+          subtitle: { text: `${words.of} · ${words.source}`, font: { size: 1.1 * theme.size, color: theme.muted } },
+        },
+        legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", font: { color: theme.ink }, traceorder: "normal" },
         margin: { l: 70, r: 30, t: 118, b: 60 },
         xaxis: axis(layout.xaxis, words.x), yaxis: axis(layout.yaxis, words.y),
       },

@@ -8,10 +8,10 @@ SpecViz.plotWords = (() => {
   const PLOTS = {
     acceptance: { title: "Acceptance per round", of: "accepted / judged tokens", source: "measured", x: "round", y: "accepted / judged" },
     positions: { title: "Acceptance by position", of: "accepted / judged there", source: "measured", x: "position in the draft", y: "accepted / judged" },
-    speed: { title: "Tokens per second", of: "tokens / seconds of all rounds so far", source: "measured", x: "round", y: "tokens / second" },
-    memory: { title: "KV memory", of: "after a round, measured", source: "at its peak, derived", x: "round", y: "" },
-    time: { title: "Time split", of: "seconds of a round, by part", source: "measured", x: "round", y: "" },
-    sizes: { title: "Tokens per round", of: "rounds that kept so many", source: "measured", x: "tokens kept for one target pass", y: "rounds" },
+    speed: { title: "Tokens per second", of: "tokens / rounds’ seconds", source: "measured", x: "round", y: "tokens / second" },
+    memory: { title: "KV memory", of: "bytes", source: "measured, peak derived", x: "round", y: "" },
+    time: { title: "Time split", of: "seconds by part", source: "measured", x: "round", y: "" },
+    sizes: { title: "Tokens per round", of: "rounds of each size", source: "measured", x: "tokens kept for one target pass", y: "rounds" },
   };
 
   const SAYINGS = { acceptance: sayAcceptance, positions: sayPositions, speed: saySpeed, memory: sayMemory, time: sayTime, sizes: saySizes };
@@ -45,7 +45,7 @@ SpecViz.plotWords = (() => {
     const first = rows[0];
     const each = rows.map((row) => `position ${row.position}: ${row.accepted} of ${row.judged}`).join("; ");
     return {
-      value: formatRatio(first.conditional_acceptance), of: `${first.accepted} / ${first.judged} at the 1st`,
+      value: formatRatio(first.conditional_acceptance), of: `1st: ${first.accepted} / ${first.judged}`,
       summary: `${after(numRounds)}, accepted of those judged at each position of the draft: ${each}.`,
     };
   }

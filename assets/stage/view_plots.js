@@ -1,11 +1,13 @@
 // The plots, under the stage: they show the rounds up to the moment that the player shows, like the figures
 // beside the round, on axes that hold for all rounds known so far.
 //
-// Drawing is never urgent: one picture a task, each at most ten times a second, none that is out of sight;
-// plotly.js is asked for when the plots first come into sight.
+// Drawing is never urgent: one picture a task, each at most ten times a second, none that is out of sight,
+// and after each the page is left alone for longer than the drawing took. plotly.js is asked for when the
+// plots first come into sight.
 SpecViz.plotsView = (() => {
   const { el, setData, setText } = SpecViz.dom;
-  const SECONDS_BETWEEN_PICTURES = 0.1;
+  const SECONDS_BETWEEN_PICTURES = 0.1; // of one plot
+  const REST = 2; // times what the last drawing took
   const CANNOT_LOAD = "The plots could not be drawn, as plotly.js did not load. Their numbers are here all the same, and CSV saves them.";
 
   /**
@@ -32,6 +34,7 @@ SpecViz.plotsView = (() => {
     let revision = 0; // grows whenever what is to be seen may have changed
     let plotly = null;
     let timer = null;
+    let restsUntil = 0;
 
     for (const card of cards) card.allowPictures(false);
     watchSight();
@@ -61,13 +64,16 @@ SpecViz.plotsView = (() => {
       if (timer !== null || !node.open || wanted.state === null) return;
       const next = nextCard();
       if (next === null) return;
-      timer = setTimeout(work, Math.max(0, (next.paintedAt + SECONDS_BETWEEN_PICTURES - now()) * 1000));
+      const at = Math.max(next.paintedAt + SECONDS_BETWEEN_PICTURES, restsUntil);
+      timer = setTimeout(work, Math.max(0, (at - now()) * 1000));
     }
 
     function work() {
       timer = null;
+      const begun = now();
       const card = nextCard();
       if (card !== null) drawCard(card);
+      restsUntil = now() + REST * (now() - begun);
       schedule();
     }
 
@@ -91,14 +97,11 @@ SpecViz.plotsView = (() => {
     // ---- sight, size, plotly ----
 
     function watchSight() {
-      const observer = new IntersectionObserver(
-        (entries) => {
-          for (const entry of entries) cards.find((card) => card.node === entry.target).isInSight = entry.isIntersecting;
-          if (cards.some((card) => card.isInSight)) fetchPlotly();
-          schedule();
-        },
-        { rootMargin: "120px" },
-      );
+      const observer = new IntersectionObserver((entries) => {
+        for (const entry of entries) cards.find((card) => card.node === entry.target).isInSight = entry.isIntersecting;
+        if (cards.some((card) => card.isInSight)) fetchPlotly();
+        schedule();
+      });
       for (const card of cards) observer.observe(card.node);
       node.addEventListener("toggle", schedule);
     }

@@ -81,7 +81,7 @@ SpecViz.roundView = (() => {
   /** A token in a cell: a long one is set smaller rather than broken (the style sheet divides by `--chars`). */
   function cellToken(token) {
     const node = tokenText(token);
-    const width = [...node.textContent].reduce((sum, char) => sum + (char < "\u1100" ? 1 : 1.8), 0);
+    const width = [...node.textContent].reduce((sum, char) => sum + (char < "\u1100" ? 1 : 1.8), token.special ? 2.5 : 0);
     node.style.setProperty("--chars", Math.max(1, width));
     return node;
   }

@@ -3,91 +3,70 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import gradio as gr
 
-from specviz.config import RunSettings
-from specviz.presets import Pair, Preset
+from specviz.presets import Pair, Preset, find_pair
 from specviz.ui.recordings import Recording
+from specviz.ui.run_request import (
+    MAX_K,
+    MAX_NEW_TOKENS,
+    MAX_NGRAM,
+    MAX_PROMPT_CHARS,
+    control_values,
+    drafter_kinds,
+)
 
-MAX_PROMPT_CHARS = 20_000
-MAX_K = 16
-MAX_NEW_TOKENS = 512
-MAX_SEED = 2**31 - 1
-DEFAULT_PROMPT = "Write a short poem about the sea. Repeat the first line at the end."
-DRAFTER_CHOICES = {
+DRAFTER_WORDS = {
     "draft_model": "Draft model",
     "prompt_lookup": "Prompt lookup",
     "early_exit": "Early exit",
     "none": "None (plain)",
 }
 
+Parts = dict[str, gr.Component | None]
+
 
 @dataclass(frozen=True, slots=True)
 class Controls:
-    """The components, by what they set."""
+    """The components. `values` are those that make up a request, by the names of `run_request.CONTROL_NAMES`."""
 
-    prompt: gr.Textbox
+    values: dict[str, gr.Component]
     run: gr.Button
     stop: gr.Button
     lesson: gr.Radio | None
     lesson_text: gr.Markdown | None
-    drafter: gr.Radio
-    k: gr.Slider
-    k_auto: gr.Checkbox
-    check: gr.Checkbox
-    temperature: gr.Slider
-    max_new_tokens: gr.Slider
-    seed: gr.Number
-    raw: gr.Checkbox
-    pair: gr.Radio
     recording: gr.Radio | None
     upload: gr.UploadButton
 
-    @property
-    def request_inputs(self) -> list[gr.Component]:
-        """The inputs of `handlers.request_from`, in its order."""
-        return [
-            self.pair, self.prompt, self.raw, self.drafter, self.k, self.k_auto, self.temperature,
-            self.max_new_tokens, self.seed, self.check,
-        ]  # fmt: skip
+
+def build_controls(pairs: tuple[Pair, ...], lessons: tuple[Preset, ...], recordings: tuple[Recording, ...]) -> Controls:
+    """All controls, in two columns; the first lesson is filled in."""
+    first = control_values(lessons[0] if lessons else None, pairs[0])
+    with gr.Column(elem_id="sv-ask", elem_classes="sv-panel"):
+        prompt = gr.Textbox(
+            first["prompt"], label="Prompt", lines=4, max_lines=5, max_length=MAX_PROMPT_CHARS, elem_id="sv-prompt"
+        )
+        with gr.Row(elem_id="sv-go"):
+            run = gr.Button("Run", variant="primary", elem_id="sv-run")
+            stop = gr.Button("Stop", variant="secondary", elem_id="sv-stop")
+    with gr.Column(elem_id="sv-settings", elem_classes="sv-panel"):
+        lesson = _lessons(lessons)
+        values = {"prompt": prompt, **_drafting(first)}
+        with gr.Accordion("More settings", open=False, elem_id="sv-more"):
+            values |= {**_sampling(first), **_drafter_details(first), "pair": _models(first, pairs)}
+        with gr.Accordion("Recordings", open=False, elem_id="sv-recordings"):
+            recording = _recordings(recordings)
+    return Controls(values=values, run=run, stop=stop, **lesson, **recording)
 
 
 def drafter_choices(pair: Pair) -> list[tuple[str, str]]:
-    """What may draft for a pair, the best one first, and plain decoding."""
-    return [(DRAFTER_CHOICES[kind], kind) for kind in (*pair.drafters, "none")]
+    """Words and kinds of what may draft for a pair."""
+    return [(DRAFTER_WORDS[kind], kind) for kind in drafter_kinds(pair)]
 
 
-def build_ask(lessons: tuple[Preset, ...]) -> dict[str, gr.Component]:
-    """The prompt, Run and Stop; by the names of `Controls`."""
-    parts: dict[str, gr.Component] = {}
-    with gr.Column(elem_id="sv-ask", elem_classes="sv-panel"):
-        parts["prompt"] = gr.Textbox(
-            lessons[0].prompt if lessons else DEFAULT_PROMPT,
-            label="Prompt", lines=4, max_lines=5, max_length=MAX_PROMPT_CHARS, elem_id="sv-prompt",
-        )  # fmt: skip
-        with gr.Row(elem_id="sv-go"):
-            parts["run"] = gr.Button("Run", variant="primary", elem_id="sv-run")
-            parts["stop"] = gr.Button("Stop", variant="secondary", interactive=False, elem_id="sv-stop")
-    return parts
-
-
-def build_settings(
-    pairs: tuple[Pair, ...], lessons: tuple[Preset, ...], recordings: tuple[Recording, ...]
-) -> dict[str, gr.Component | None]:
-    """Everything else, by the names of `Controls`; the first lesson is filled in."""
-    first = lessons[0] if lessons else None
-    with gr.Column(elem_id="sv-settings", elem_classes="sv-panel"):
-        parts = _lessons(lessons)
-        parts |= _drafting(first.pair if first else pairs[0], first.run_settings() if first else RunSettings())
-        with gr.Accordion("More settings", open=False, elem_id="sv-more"):
-            parts |= _more(pairs, first)
-        with gr.Accordion("Recordings", open=False, elem_id="sv-recordings"):
-            parts |= _recordings(recordings)
-    return parts
-
-
-def _lessons(lessons: tuple[Preset, ...]) -> dict[str, gr.Component | None]:
+def _lessons(lessons: tuple[Preset, ...]) -> Parts:
     if not lessons:
         return {"lesson": None, "lesson_text": None}
     choices = [(lesson.title, lesson.name) for lesson in lessons]
@@ -97,44 +76,58 @@ def _lessons(lessons: tuple[Preset, ...]) -> dict[str, gr.Component | None]:
     }
 
 
-def _drafting(pair: Pair, settings: RunSettings) -> dict[str, gr.Component]:
-    is_auto = settings.is_adaptive
-    k = 4 if is_auto else settings.num_draft_tokens
+def _drafting(first: dict[str, Any]) -> dict[str, gr.Component]:
+    drafters = drafter_choices(find_pair(first["pair"]))
     return {
-        "drafter": gr.Radio(drafter_choices(pair), value=settings.drafter, label="Drafter", elem_id="sv-drafter"),
-        "k": gr.Slider(1, MAX_K, k, step=1, label="k, draft tokens per round", elem_id="sv-k"),
-        "k_auto": gr.Checkbox(is_auto, label="k auto: draft while the drafter is sure", elem_id="sv-k-auto"),
-        "check": gr.Checkbox(True, label="Compare with plain decoding", elem_id="sv-check"),
+        "drafter": gr.Radio(drafters, value=first["drafter"], label="Drafter", elem_id="sv-drafter"),
+        "k": gr.Slider(1, MAX_K, first["k"], step=1, label="k, draft tokens per round", elem_id="sv-k"),
+        "k_auto": gr.Checkbox(first["k_auto"], label="k auto: draft while the drafter is sure", elem_id="sv-k-auto"),
+        "check": gr.Checkbox(first["check"], label="Compare with plain decoding", elem_id="sv-check"),
     }
 
 
-def _more(pairs: tuple[Pair, ...], lesson: Preset | None) -> dict[str, gr.Component]:
-    settings = lesson.run_settings() if lesson else RunSettings(max_new_tokens=64)
-    choices = [(f"{pair.title}, {_memory(pair)}", pair.name) for pair in pairs]
-    chosen = lesson.pair.name if lesson else pairs[0].name
+# Numbers have no bounds here: what is out of bounds is refused by `request_from`, with a sentence.
+
+
+def _sampling(first: dict[str, Any]) -> dict[str, gr.Component]:
     return {
         "temperature": gr.Slider(
-            0, 2, settings.temperature, step=0.1, label="Temperature (0 is greedy)", elem_id="sv-temperature"
+            0, 2, first["temperature"], step=0.1, label="Temperature, 0 is greedy", elem_id="sv-temperature"
         ),
+        "top_p": gr.Slider(0.05, 1, first["top_p"], step=0.05, label="Top-p, 1 is off", elem_id="sv-top-p"),
+        "top_k": gr.Number(first["top_k"], label="Top-k, 0 is off", precision=0, elem_id="sv-top-k"),
         "max_new_tokens": gr.Slider(
-            1, MAX_NEW_TOKENS, settings.max_new_tokens, step=1, label="New tokens", elem_id="sv-tokens"
+            1, MAX_NEW_TOKENS, first["max_new_tokens"], step=1, label="New tokens", elem_id="sv-tokens"
         ),
-        "seed": gr.Number(settings.seed, label="Seed", precision=0, minimum=0, maximum=MAX_SEED, elem_id="sv-seed"),
-        "raw": gr.Checkbox(bool(lesson and lesson.raw), label="Raw prompt (no chat template)", elem_id="sv-raw"),
-        "pair": gr.Radio(choices, value=chosen, label="Models", elem_id="sv-pair"),
+        "seed": gr.Number(first["seed"], label="Seed", precision=0, elem_id="sv-seed"),
+        "raw": gr.Checkbox(first["raw"], label="Raw prompt, no chat template", elem_id="sv-raw"),
     }
 
 
-def _recordings(recordings: tuple[Recording, ...]) -> dict[str, gr.Component | None]:
-    titles = [(recording.title, recording.name) for recording in recordings]
-    shipped = (
-        gr.Radio(titles, value=titles[0][1], label="Shipped with SpecViz", elem_id="sv-recording") if titles else None
-    )
+def _drafter_details(first: dict[str, Any]) -> dict[str, gr.Component]:
     return {
-        "recording": shipped,
+        "max_ngram": gr.Slider(
+            1, MAX_NGRAM, first["max_ngram"], step=1, label="Prompt lookup: longest match", elem_id="sv-max-ngram"
+        ),
+        "min_ngram": gr.Slider(
+            1, MAX_NGRAM, first["min_ngram"], step=1, label="Prompt lookup: shortest match", elem_id="sv-min-ngram"
+        ),
+        "exit_layer": gr.Number(
+            first["exit_layer"], label="Early exit: layer, 0 is a third of them", precision=0, elem_id="sv-exit-layer"
+        ),
+    }
+
+
+def _models(first: dict[str, Any], pairs: tuple[Pair, ...]) -> gr.Radio:
+    choices = [(f"{pair.title}, {pair.weight_bytes() / 1e9:.1f} GB", pair.name) for pair in pairs]
+    return gr.Radio(choices, value=first["pair"], label="Models", elem_id="sv-pair")
+
+
+def _recordings(recordings: tuple[Recording, ...]) -> Parts:
+    titles = [(recording.title, recording.name) for recording in recordings]
+    return {
+        "recording": gr.Radio(titles, value=titles[0][1], label="Shipped with SpecViz", elem_id="sv-recording")
+        if titles
+        else None,
         "upload": gr.UploadButton("Open a trace file (.jsonl)", size="sm", elem_id="sv-upload"),
     }
-
-
-def _memory(pair: Pair) -> str:
-    return f"{pair.weight_bytes() / 1e9:.1f} GB"

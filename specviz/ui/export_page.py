@@ -27,7 +27,7 @@ from specviz.trace.visible_text import shortened, visible_text
 from specviz.ui.bundle import file_host_script, file_page_css, stage_css, stage_script
 from specviz.ui.plotly_js import plotly_script
 
-LONGEST_PROMPT = 90  # characters, in the line that says what the page is
+LONGEST_PROMPT = 60  # characters, in the line that says what the page is
 DRAFTERS = {
     "draft_model": "a draft model",
     "prompt_lookup": "prompt lookup",
@@ -114,10 +114,11 @@ def about(started: RunStarted) -> str:
     """One line that says what the page is."""
     target, drafter = _one_line(started["target"]["name"]), started["drafter"]["kind"]
     drafts = f" with {DRAFTERS.get(drafter, _one_line(drafter))} as its drafter" if drafter != "none" else ""
+    does = "continuing" if started["prompt"].get("raw") else "answering"
     prompt = shortened(_one_line(started["prompt"]["text"]), LONGEST_PROMPT)
     when = _one_line(started["created"])[:10]
     return (
-        f"A recording of {target} answering “{prompt}”{drafts}, made with SpecViz on {when}. "
+        f"A recording of {target} {does} “{prompt}”{drafts}, made with SpecViz on {when}. "
         "It plays from this file alone: nothing is loaded and nothing is sent."
     )
 

@@ -11,15 +11,14 @@ from typing import Any
 
 import gradio as gr
 
-from specviz.config import RunSettings
-from specviz.errors import BadRequest, SpecVizError
+from specviz.errors import SpecVizError
 from specviz.presets import Preset, find_pair
 from specviz.trace.reader import read_trace
-from specviz.ui.controls import MAX_K, MAX_NEW_TOKENS, MAX_PROMPT_CHARS, MAX_SEED, drafter_choices
+from specviz.ui.controls import drafter_choices
 from specviz.ui.live_run import UNEXPECTED, LiveRun, Notify, RunLike, RunRegistry
 from specviz.ui.messages import message
-from specviz.ui.model_shelf import RunRequest
 from specviz.ui.recordings import Recording, recording_messages
+from specviz.ui.run_request import RunRequest, control_values, request_from
 
 RunFactory = Callable[[RunRequest, Notify], RunLike]
 
@@ -38,21 +37,14 @@ class Handlers:
         self._recordings = {recording.name: recording for recording in recordings}
         self._lessons = {lesson.name: lesson for lesson in lessons}
 
-    def begin(self) -> tuple[dict[str, Any], dict[str, Any], str]:
-        """At the press of Run: Run off, Stop on, and a word that something happens."""
-        return (
-            gr.update(interactive=False),
-            gr.update(interactive=True),
-            message(_new_id(), 0, note="Waiting for its turn"),
-        )
+    def begin(self) -> str:
+        """At the press of Run: a word that something happens."""
+        return message(_new_id(), 0, note="Waiting for its turn")
 
-    def run(
-        self, pair: str, prompt: str, raw: bool, drafter: str, k: float, k_auto: bool, temperature: float,
-        max_new_tokens: float, seed: float | None, check: bool, request: gr.Request,
-    ) -> Iterator[str]:  # fmt: skip
-        """Messages of a run, as they come."""
+    def run(self, values: dict[str, Any], request: gr.Request) -> Iterator[str]:
+        """Messages of the run that the controls' values ask for, as they come."""
         try:
-            wanted = request_from(pair, prompt, raw, drafter, k, k_auto, temperature, max_new_tokens, seed, check)
+            wanted = request_from(values)
         except SpecVizError as error:
             yield refusal(error)
             return
@@ -67,10 +59,6 @@ class Handlers:
     def stop(self, request: gr.Request) -> None:
         """Cancels the session's own run; its last events still come through `run`."""
         self.registry.cancel(session_of(request))
-
-    def end(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """After a run: Run on, Stop off."""
-        return gr.update(interactive=True), gr.update(interactive=False)
 
     def leave(self, request: gr.Request) -> None:
         """The page was closed."""
@@ -101,49 +89,18 @@ class Handlers:
             return
         yield from recording_messages(trace)
 
-    def choose_lesson(self, name: str) -> list[Any]:
-        """A lesson for the controls: its sentence, prompt, raw, pair, drafter, k, auto, temperature, tokens, seed."""
+    def choose_lesson(self, name: str) -> tuple[str, dict[str, Any]]:
+        """A lesson's sentence, and what it sets each control to."""
         lesson = self._lessons[name]
-        settings = lesson.run_settings()
-        is_auto = settings.is_adaptive
-        return [
-            lesson.lesson, lesson.prompt, lesson.raw, lesson.pair.name,
-            gr.update(choices=drafter_choices(lesson.pair), value=settings.drafter),
-            4 if is_auto else max(1, settings.num_draft_tokens), is_auto, settings.temperature,
-            min(settings.max_new_tokens, MAX_NEW_TOKENS), settings.seed,
-        ]  # fmt: skip
+        values = control_values(lesson, lesson.pair)
+        drafter = gr.update(choices=drafter_choices(lesson.pair), value=values["drafter"])
+        return lesson.lesson, {**values, "drafter": drafter}
 
     def choose_pair(self, name: str, drafter: str) -> dict[str, Any]:
         """The drafters that a pair has; the chosen one stays where it can."""
         choices = drafter_choices(find_pair(name))
         kinds = [kind for _, kind in choices]
         return gr.update(choices=choices, value=drafter if drafter in kinds else kinds[0])
-
-
-def request_from(
-    pair: str, prompt: str, raw: bool, drafter: str, k: float, k_auto: bool, temperature: float,
-    max_new_tokens: float, seed: float | None, check: bool,
-) -> RunRequest:  # fmt: skip
-    """The run that the controls ask for; raises BadRequest with the value, the choices and the remedy."""
-    if not isinstance(prompt, str) or not prompt.strip():
-        raise BadRequest("The prompt is empty: write something for the model to answer.")
-    if len(prompt) > MAX_PROMPT_CHARS:
-        raise BadRequest(
-            f"The prompt has {len(prompt)} characters: at most {MAX_PROMPT_CHARS} fit here, so shorten it."
-        )
-    settings = RunSettings(
-        drafter=drafter,
-        num_draft_tokens="auto" if k_auto else _whole("k", k, 1, MAX_K),
-        temperature=temperature,
-        max_new_tokens=_whole("New tokens", max_new_tokens, 1, MAX_NEW_TOKENS),
-        seed=_whole("The seed", seed, 0, MAX_SEED),
-    )
-    kinds = [kind for _, kind in drafter_choices(find_pair(pair))]
-    if drafter not in kinds:
-        raise BadRequest(
-            f"The drafter is {drafter!r}, which these models do not have: choose one of {', '.join(kinds)}."
-        )
-    return RunRequest(pair, prompt, settings, raw=bool(raw), check=bool(check))
 
 
 def refusal(error: SpecVizError) -> str:
@@ -154,13 +111,6 @@ def refusal(error: SpecVizError) -> str:
 def session_of(request: gr.Request) -> str:
     """The browser page that asks."""
     return request.session_hash or ""
-
-
-def _whole(name: str, value: object, low: int, high: int) -> int:
-    is_whole = isinstance(value, (int, float)) and not isinstance(value, bool) and value == int(value)
-    if not is_whole or not low <= value <= high:
-        raise BadRequest(f"{name} is {'empty' if value is None else value}: give a whole number from {low} to {high}.")
-    return int(value)
 
 
 def _new_id() -> str:

@@ -4,30 +4,18 @@ from __future__ import annotations
 
 import os
 import threading
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from specviz.config import RunSettings
 from specviz.errors import BadRequest
 from specviz.presets import Pair, find_pair
 
 if TYPE_CHECKING:
     from specviz.engine.loader import ModelPair
     from specviz.ui.live_run import Notify, RunLike
+    from specviz.ui.run_request import RunRequest
 
 MAX_LOADED_PAIRS = 2
 MEMORY_SHARE_FOR_WEIGHTS = 0.7
-
-
-@dataclass(frozen=True, slots=True)
-class RunRequest:
-    """What the page asks for: a pair by name, a prompt, settings, and whether to compare with plain decoding."""
-
-    pair: str
-    prompt: str
-    settings: RunSettings = field(default_factory=RunSettings)
-    raw: bool = False
-    check: bool = True
 
 
 class ModelShelf:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 import gradio as gr
 
 from specviz.presets import load_lessons, load_pairs
-from specviz.ui.controls import Controls, build_ask, build_settings
+from specviz.ui.controls import Controls, build_controls
 from specviz.ui.handlers import Handlers, RunFactory
 from specviz.ui.messages import RECORDING, message
 from specviz.ui.model_shelf import ModelShelf
@@ -28,6 +29,8 @@ HEADER = """
 MAX_RUNS_AT_ONCE = 4
 MAX_WAITING = 32
 MAX_UPLOAD = "16mb"
+QUICK = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
+STREAMING = {"show_progress": "hidden", "api_visibility": "private"}
 DELETE_UPLOADS = (600, 3600)  # every, and older than: seconds
 
 
@@ -44,7 +47,7 @@ def build_demo(run_factory: RunFactory | None = None, recordings_dir: Path = REC
     with gr.Blocks(title=TITLE, analytics_enabled=False, fill_width=True, delete_cache=DELETE_UPLOADS) as demo:
         gr.HTML(HEADER, elem_id="sv-head", apply_default_css=False)
         with gr.Tabs(), gr.Tab("Watch", id="watch"), gr.Row(elem_id="sv-watch"):
-            controls = Controls(**build_ask(lessons), **build_settings(load_pairs(), lessons, recordings))
+            controls = build_controls(load_pairs(), lessons, recordings)
             with gr.Column(elem_id="sv-show"):
                 stage = stage_component(first, handlers.missing_events)
         _wire(controls, stage, handlers)
@@ -69,28 +72,37 @@ def launch_options() -> dict[str, Any]:
 
 
 def _wire(controls: Controls, stage: gr.HTML, handlers: Handlers) -> None:
-    quick = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
-    streaming = {"show_progress": "hidden", "api_visibility": "private"}
-    buttons = [controls.run, controls.stop]
-    pressed = gr.on([controls.run.click, controls.prompt.submit], handlers.begin, None, [*buttons, stage], **quick)
+    values = controls.values
+
+    def run(given: dict[gr.Component, Any], request: gr.Request) -> Iterator[str]:
+        yield from handlers.run({name: given[component] for name, component in values.items()}, request)
+
+    # Run may be pressed while a run goes on: the new one ends it (see `RunRegistry.register`).
+    pressed = gr.on(
+        [controls.run.click, values["prompt"].submit], handlers.begin, None, stage, trigger_mode="multiple", **QUICK
+    )
     runs = pressed.then(
-        handlers.run,
-        controls.request_inputs,
+        run,
+        set(values.values()),
         stage,
+        trigger_mode="multiple",
         concurrency_limit=MAX_RUNS_AT_ONCE,
         concurrency_id="runs",
-        **streaming,
+        **STREAMING,
     )
-    runs.failure(handlers.broke_off, None, stage, **quick)
-    runs.then(handlers.end, None, buttons, **quick)
-    controls.stop.click(handlers.stop, None, None, **quick)
-    controls.upload.upload(handlers.open_file, controls.upload, stage, **streaming)
-    controls.pair.change(handlers.choose_pair, [controls.pair, controls.drafter], controls.drafter, **quick)
+    runs.failure(handlers.broke_off, None, stage, **QUICK)
+    controls.stop.click(handlers.stop, None, None, **QUICK)
+    values["pair"].change(handlers.choose_pair, [values["pair"], values["drafter"]], values["drafter"], **QUICK)
+    controls.upload.upload(handlers.open_file, controls.upload, stage, **STREAMING)
     if controls.recording is not None:
-        controls.recording.select(handlers.open_recording, controls.recording, stage, **streaming)
+        controls.recording.select(handlers.open_recording, controls.recording, stage, **STREAMING)
     if controls.lesson is not None:
-        filled = [
-            controls.lesson_text, controls.prompt, controls.raw, controls.pair, controls.drafter, controls.k, controls.k_auto,
-            controls.temperature, controls.max_new_tokens, controls.seed,
-        ]  # fmt: skip
-        controls.lesson.select(handlers.choose_lesson, controls.lesson, filled, **quick)
+        _wire_lessons(controls, handlers)
+
+
+def _wire_lessons(controls: Controls, handlers: Handlers) -> None:
+    def choose(name: str) -> dict[gr.Component, Any]:
+        sentence, settings = handlers.choose_lesson(name)
+        return {controls.lesson_text: sentence, **{controls.values[key]: value for key, value in settings.items()}}
+
+    controls.lesson.select(choose, controls.lesson, [controls.lesson_text, *controls.values.values()], **QUICK)

@@ -20,9 +20,7 @@ def run_context(
     wants_model_probs: bool = True,
     **settings,
 ) -> RunContext:
-    pipeline = LogitsPipeline(
-        RunSettings(**settings), target.vocab_size, num_prompt_tokens, frozenset(eos_token_ids)
-    )
+    pipeline = LogitsPipeline(RunSettings(**settings), target.vocab_size, num_prompt_tokens, frozenset(eos_token_ids))
     return RunContext(
         target_cache=target.new_cache(),
         cache_for=lambda model: model.new_cache(),

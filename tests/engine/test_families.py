@@ -147,12 +147,12 @@ def test_a_model_with_a_recurrent_state_is_refused_by_name(family):
 
 
 def test_an_encoder_decoder_is_refused_by_name():
-    with pytest.raises(BadRequest, match="my-t5.*T5ForConditionalGeneration.*encoder-decoder"):
+    with pytest.raises(BadRequest, match=r"my-t5.*T5ForConditionalGeneration.*encoder-decoder"):
         TransformersModel(encoder_decoder_model(), "my-t5")
 
 
 def test_a_model_without_a_head_is_refused_by_name():
-    with pytest.raises(BadRequest, match="headless.*head"):
+    with pytest.raises(BadRequest, match=r"headless.*head"):
         TransformersModel(copy.copy(tiny_model("llama").model), "headless")
 
 
@@ -277,3 +277,16 @@ def test_identity_is_claimed_only_where_it_was_checked():
     assert sampled[-1]["identical"] is None
     assert "sampled" in sampled[-1]["why"]
     assert len(rounds(checked)) == len(rounds(unchecked))
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_draft_of_another_dtype_changes_no_greedy_token_and_breaks_no_sampling(dtype, temperature):
+    draft = TransformersModel(copy.deepcopy(tiny_draft()._module).to(dtype), "half")
+    events = run_events(
+        tiny_target(), PROMPT, draft=draft, drafter_kind="draft_model", temperature=temperature, max_new_tokens=24
+    )
+    assert len(new_ids(events)) == 24
+    assert finished(events)["counts"]["accepted"] > 0
+    if temperature == 0:
+        assert new_ids(events) == generate_ids(tiny_model(), PROMPT, 24)

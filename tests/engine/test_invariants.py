@@ -6,6 +6,7 @@ stop string, length, context, deadline or cancellation, at any token of a block.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -44,7 +45,7 @@ class Scenario:
     seed: int = 0
     keeps_cache: bool = True
     live_drafts: bool = False
-    cancel_at: int | None = None  # the how manieth question "cancelled?" is answered with yes
+    cancel_at: int | None = None  # from this question "is it cancelled?" on, the answer is yes
     clock: RunClock = field(default_factory=RunClock)
 
     @property
@@ -75,6 +76,7 @@ class Played:
     events: list[dict[str, Any]]
     cache_ids_after: list[list[int]]  # what the target's cache held when each event came
     draft_cache_ids_after: list[list[int] | None]
+    num_passes_at_cancel: int | None  # target forwards when the cancellation was first seen
 
     @property
     def rounds(self) -> list[dict[str, Any]]:
@@ -103,11 +105,13 @@ def scripted(target: TableModel, scenario: Scenario) -> ScriptedDrafter:
 def play(scenario: Scenario) -> Played:
     target = make_target(scenario)
     drafter = scripted(target, scenario)
-    num_asked = 0
+    num_asked, num_passes_at_cancel = 0, None
 
     def is_cancelled() -> bool:
-        nonlocal num_asked
+        nonlocal num_asked, num_passes_at_cancel
         num_asked += 1
+        if num_asked == scenario.cancel_at:
+            num_passes_at_cancel = len(target.calls)
         return scenario.cancel_at is not None and num_asked >= scenario.cancel_at
 
     run = decode(
@@ -127,7 +131,7 @@ def play(scenario: Scenario) -> Played:
         caches.append(target.caches[0].ids)
         draft_cache = drafter.sessions[0].cache
         draft_caches.append(draft_cache.ids if draft_cache else None)
-    return Played(scenario, target, drafter.sessions[0], events, caches, draft_caches)
+    return Played(scenario, target, drafter.sessions[0], events, caches, draft_caches, num_passes_at_cancel)
 
 
 def plainly(scenario: Scenario) -> tuple[list[int], str]:
@@ -217,7 +221,9 @@ def test_the_same_seed_gives_the_same_run(scenario):
 def without_times(event: dict[str, Any]) -> dict[str, Any]:
     timeless = {key: value for key, value in event.items() if key not in ("t", "seconds")}
     if "metrics" in timeless:
-        timeless["metrics"] = {k: v for k, v in timeless["metrics"].items() if k not in ("tokens_per_second", "time_shares")}
+        timeless["metrics"] = {
+            k: v for k, v in timeless["metrics"].items() if k not in ("tokens_per_second", "time_shares")
+        }
     return timeless
 
 
@@ -278,7 +284,10 @@ def test_the_caches_that_an_event_reports_are_the_caches(scenario):
         played.events, played.cache_ids_after, played.draft_cache_ids_after, strict=True
     ):
         if event["type"] == "prefill":
-            assert event["cache"] == {"target": len(cached), "draft": None if draft_cached is None else len(draft_cached)}
+            assert event["cache"] == {
+                "target": len(cached),
+                "draft": None if draft_cached is None else len(draft_cached),
+            }
             assert len(cached) == len(scenario.prompt) - 1
             lengths = dict(event["cache"])
         if event["type"] == "round":
@@ -438,6 +447,14 @@ def test_a_cancelled_run_leaves_its_caches_in_order(scenario):
     assert len(cached) == len(committed) - 1 or not played.rounds
 
 
+@given(cancelled_scenarios)
+def test_once_the_cancellation_was_seen_the_target_does_nothing_more(scenario):
+    played = play(scenario)
+    if played.num_passes_at_cancel is not None:
+        assert len(played.target.calls) == played.num_passes_at_cancel
+        assert finished(played.events)["reason"] == "cancelled"
+
+
 class TickingClock(RunClock):
     """Every look at it takes a second."""
 
@@ -470,11 +487,15 @@ def test_a_deadline_ends_the_run_with_what_there_is(scenario, deadline):
     ids, reason = plainly(scenario)
     said = new_ids(events)
     assert said == ids[: len(said)]
-    assert finished(events)["reason"] == (reason if said == ids and finished(events)["reason"] == reason else "deadline")
+    assert finished(events)["reason"] == (
+        reason if said == ids and finished(events)["reason"] == reason else "deadline"
+    )
 
 
 def test_a_deadline_that_is_over_at_once_still_finishes_properly():
-    played = run_events(TableModel(random_table(VOCAB)), [1, 2, 3], vocabulary=VOCABULARY, deadline=0.0, max_new_tokens=5)
+    played = run_events(
+        TableModel(random_table(VOCAB)), [1, 2, 3], vocabulary=VOCABULARY, deadline=0.0, max_new_tokens=5
+    )
     assert finished(played)["reason"] == "deadline"
     assert new_ids(played) == []
     assert finished(played)["text"] == finished(played)["output_text"] == ""
@@ -530,9 +551,7 @@ def test_k_of_zero_is_plain_decoding_event_for_event(temperature):
     settings = {"vocabulary": VOCABULARY, "max_new_tokens": 15, "temperature": temperature, "trace_detail": "full"}
     plain = run_events(TableModel(random_table(VOCAB)), [1, 2], **settings)
     for kind in ("prompt_lookup", "early_exit", "draft_model"):
-        without = run_events(
-            TableModel(random_table(VOCAB)), [1, 2], drafter_kind=kind, num_draft_tokens=0, **settings
-        )
+        without = run_events(TableModel(random_table(VOCAB)), [1, 2], drafter_kind=kind, num_draft_tokens=0, **settings)
         assert [without_times(event) for event in without] == [without_times(event) for event in plain]
     assert {event["extra"]["kind"] for event in rounds(plain)} == {"plain"}
 
@@ -561,16 +580,8 @@ def test_every_run_is_a_trace_that_the_reader_accepts(scenario, detail):
 
     events = list(live())
     lines = [as_json_line(event) for event in events]
-    assert read_trace(lines) == [from_json_line(line) for line in lines]
+    assert read_trace(lines) == [json.loads(line) for line in lines]
 
 
 def as_json_line(event: dict[str, Any]) -> str:
-    import json
-
     return json.dumps(event, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def from_json_line(line: str) -> dict[str, Any]:
-    import json
-
-    return json.loads(line)

@@ -57,11 +57,15 @@ def transformers_processors(settings: RunSettings, num_prompt_tokens: int) -> Lo
     return processors
 
 
-def transformers_rows(settings: RunSettings, logits: torch.Tensor, context: list[int], draft: list[int]) -> torch.Tensor:
+def transformers_rows(
+    settings: RunSettings, logits: torch.Tensor, context: list[int], draft: list[int]
+) -> torch.Tensor:
     """Row by row, as if the tokens had come one at a time."""
     processors = transformers_processors(settings, len(PROMPT))
     ids = [context + draft[:row] for row in range(len(logits))]
-    return torch.cat([processors(torch.tensor([ids[row]]), logits[row : row + 1].clone()) for row in range(len(logits))])
+    return torch.cat(
+        [processors(torch.tensor([ids[row]]), logits[row : row + 1].clone()) for row in range(len(logits))]
+    )
 
 
 ADJUSTMENTS = [
@@ -253,7 +257,9 @@ def test_at_least_one_token_survives_any_warping():
 def test_the_model_sees_its_logits_unchanged():
     logits = random_logits(2)
     before = logits.clone()
-    ours = pipeline(temperature=0.5, top_k=3, top_p=0.5, repetition_penalty=1.5, min_new_tokens=4, suppress_token_ids=(1,))
+    ours = pipeline(
+        temperature=0.5, top_k=3, top_p=0.5, repetition_penalty=1.5, min_new_tokens=4, suppress_token_ids=(1,)
+    )
     ours.distribution(ours.adjust(logits, PROMPT, [2]))
     assert torch.equal(logits, before)
 

@@ -126,4 +126,3 @@ def test_a_copy_of_the_target_has_every_token_accepted(k):
     assert counts["rejected"] == counts["corrections"] == 0
     assert counts["rounds"] == -(-200 // (k + 1)), "k + 1 tokens a round"
     assert len(new_ids(events)) == 200
-

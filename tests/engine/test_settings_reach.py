@@ -66,9 +66,7 @@ def test_all_adjustments_together_equal_generate(kind):
         eos_token_id=end,
         suppress_tokens=list(unwanted),
     )
-    events = speculate(
-        kind, repetition_penalty=1.2, min_new_tokens=6, eos_token_ids=[end], suppress_token_ids=unwanted
-    )
+    events = speculate(kind, repetition_penalty=1.2, min_new_tokens=6, eos_token_ids=[end], suppress_token_ids=unwanted)
     assert new_ids(events) == expected
     assert not set(unwanted) & set(expected)
 
@@ -179,7 +177,16 @@ def test_early_exit_needs_a_model_that_has_layers():
         """A target that is only a `LanguageModel`."""
 
         def __init__(self, model: TableModel) -> None:
-            for name in ("name", "vocab_size", "max_positions", "num_layers", "device", "dtype", "new_cache", "forward"):
+            for name in (
+                "name",
+                "vocab_size",
+                "max_positions",
+                "num_layers",
+                "device",
+                "dtype",
+                "new_cache",
+                "forward",
+            ):
                 setattr(self, name, getattr(model, name))
 
     with pytest.raises(BadRequest, match="early_exit"):
@@ -192,7 +199,11 @@ def test_early_exit_needs_a_model_that_has_layers():
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_logits_that_are_not_numbers_fail_the_run_in_a_sentence(temperature):
     target = TableModel(random_table(4) * float("nan"), name="broken")
-    with pytest.raises(RunFailed, match="numbers|NaN|finite"):
+    with pytest.raises(RunFailed, match=r"numbers|NaN|finite"):
         run_events(
-            target, [1, 2], vocabulary=letters_vocabulary(["a", "b", "c", "d"]), temperature=temperature, max_new_tokens=3
+            target,
+            [1, 2],
+            vocabulary=letters_vocabulary(["a", "b", "c", "d"]),
+            temperature=temperature,
+            max_new_tokens=3,
         )

@@ -25,7 +25,13 @@ def tiny_pair() -> ModelPair:
 
 
 def run_of(kind: str, prompt: str = "hello world", **settings) -> Run:
-    settings = {"num_draft_tokens": 3, "max_new_tokens": 10, "min_ngram": 1, "exit_layer": 1, "temperature": 0.8} | settings
+    settings = {
+        "num_draft_tokens": 3,
+        "max_new_tokens": 10,
+        "min_ngram": 1,
+        "exit_layer": 1,
+        "temperature": 0.8,
+    } | settings
     return Run(tiny_pair(), prompt, RunSettings(drafter=kind, **settings), raw=True, live_drafts=True)
 
 
@@ -38,9 +44,7 @@ def live_tensor_bytes() -> int:
 def open_generators() -> int:
     gc.collect()
     generators = [thing for thing in gc.get_objects() if type(thing) is types.GeneratorType]
-    return sum(
-        "specviz" in generator.gi_code.co_filename for generator in generators if generator.gi_frame is not None
-    )
+    return sum("specviz" in generator.gi_code.co_filename for generator in generators if generator.gi_frame is not None)
 
 
 def stop_after_round(run: Run, number: int, how: str) -> None:

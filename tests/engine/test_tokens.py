@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from specviz.engine.tokens import TokenTexts, Vocabulary, prompt_info
 from specviz.errors import BadRequest
+from tests.engine.runs import finished, new_ids, rounds, run_events
+from tests.table_model import ScriptedDrafter, TableModel
 from tests.tiny_tokenizers import EOS, HARD_TEXT, IM_END, IM_START, TOKENIZER_KINDS, byte_level_tokenizer
 
 REPLACEMENT = "\ufffd"
@@ -240,3 +243,53 @@ def test_the_pieces_of_a_prompt_join_to_what_the_target_reads(kind):
     assert len(info["pieces"]) == len(info["token_ids"]) == len(ids)
     assert [ids[index] for index in info["special"]] == [i for i in ids if i in vocabulary.special_ids]
     assert "".join(info["pieces"]).count(EOS) == 1
+
+
+# --- through the engine -----------------------------------------------------------------------
+
+
+class SayingModel(TableModel):
+    """Says a given text, token by token, after a prompt of one token."""
+
+    def __init__(self, script: list[int], vocab_size: int) -> None:
+        super().__init__(torch.zeros(vocab_size, vocab_size))
+        self.script = script
+
+    def logits_after(self, ids):
+        logits = torch.zeros(self.vocab_size)
+        logits[self.script[min(len(ids), len(self.script)) - 1]] = 9.0
+        return logits
+
+
+@any_kind
+@pytest.mark.parametrize("k", [1, 3, 8])
+def test_the_chips_of_a_run_join_to_its_text_also_where_a_draft_breaks_a_character(kind, k):
+    vocabulary, script = vocabulary_of(kind), ids_of(kind, HARD_TEXT)
+    target = SayingModel(script, vocabulary.size)
+
+    def often_wrong(committed, num_asked, round_index):
+        right = script[len(committed) - 1 : len(committed) - 1 + num_asked]
+        return [*right[:-1], 7] if round_index % 2 else right
+
+    events = run_events(
+        target,
+        [script[0]],
+        vocabulary=vocabulary,
+        drafter=ScriptedDrafter(often_wrong),
+        drafter_kind="draft_model",
+        num_draft_tokens=k,
+        max_new_tokens=len(script),
+        trace_detail="full",
+    )
+    chips = []
+    for event in rounds(events):
+        chips += [token["text"] for token in event["draft"] if token["status"] == "accepted"]
+        chips += [event["extra"]["text"]] if event["extra"] else []
+    assert new_ids(events) == script
+    assert "".join(chips) == finished(events)["text"]
+    # In its place behind the prompt's token, the text keeps the space that a decode from its start may drop.
+    anchor = vocabulary.decode([script[0]])
+    assert anchor + "".join(chips) == vocabulary.decode([script[0], *script])
+    assert HARD_TEXT in "".join(chips)
+    assert REPLACEMENT not in "".join(chips)
+    assert finished(events)["counts"]["rejected"] > 0

@@ -273,7 +273,10 @@ def test_a_verdict_depends_on_nothing_after_the_rejection(case, data):
     if verdict.extra_kind != "correction":
         return
     keep = verdict.num_accepted + 1
-    other_dice = [*uniforms[:keep], *data.draw(st.lists(dice, min_size=len(uniforms) - keep, max_size=len(uniforms) - keep))]
+    other_dice = [
+        *uniforms[:keep],
+        *data.draw(st.lists(dice, min_size=len(uniforms) - keep, max_size=len(uniforms) - keep)),
+    ]
     changed = target.clone()
     changed[keep:] = normalized([[1, 1, 1, 1]] * (len(target) - keep))
     again = verify_rejection(draft_ids, draft, changed, other_dice, extra_uniform)

@@ -45,7 +45,13 @@ def test_greedy_text_is_that_of_generate_with_the_padding_suppressed(kind, targe
     )
     draft = TransformersModel(noisy_copy(module_of_width(draft_width), 0.02), "draft")
     events = run_events(
-        model_of_width(target_width), PROMPT, draft=draft, drafter_kind=kind, min_ngram=1, exit_layer=2, max_new_tokens=30
+        model_of_width(target_width),
+        PROMPT,
+        draft=draft,
+        drafter_kind=kind,
+        min_ngram=1,
+        exit_layer=2,
+        max_new_tokens=30,
     )
     assert new_ids(events) == expected
 

@@ -8,15 +8,13 @@ from types import SimpleNamespace
 import pytest
 
 from specviz.errors import BadRequest
-from specviz.presets import load_lessons, load_pairs
-from specviz.ui.handlers import Handlers, request_from
+from specviz.presets import find_pair, load_lessons, load_pairs
+from specviz.ui.handlers import Handlers
 from specviz.ui.recordings import load_recordings
+from specviz.ui.run_request import CONTROL_NAMES, control_values, request_from
 from tests.ui.fake_runs import FakeRun, story
 
-GOOD = {
-    "pair": "embedded", "prompt": "Hello", "raw": False, "drafter": "prompt_lookup", "k": 4, "k_auto": False,
-    "temperature": 0, "max_new_tokens": 32, "seed": 0, "check": True,
-}  # fmt: skip
+GOOD = {**control_values(None, find_pair("embedded")), "prompt": "Hello"}
 
 
 def session(name: str = "s1") -> SimpleNamespace:
@@ -33,10 +31,10 @@ def parsed(text: str) -> tuple[dict, list[dict]]:
 
 
 def test_the_controls_make_a_request():
-    request = request_from(**{**GOOD, "k": 3.0, "max_new_tokens": 10.0, "seed": 7.0, "temperature": 0.5})
+    request = request_from({**GOOD, "k": 3.0, "max_new_tokens": 10.0, "seed": 7.0, "temperature": 0.5})
     assert (request.settings.num_draft_tokens, request.settings.max_new_tokens, request.settings.seed) == (3, 10, 7)
     assert request.check
-    assert request_from(**{**GOOD, "k_auto": True}).settings.num_draft_tokens == "auto"
+    assert request_from({**GOOD, "k_auto": True}).settings.num_draft_tokens == "auto"
 
 
 @pytest.mark.parametrize(
@@ -56,11 +54,15 @@ def test_the_controls_make_a_request():
         ({"drafter": "oracle"}, "oracle"),
         ({"drafter": "draft_model"}, "draft_model"),
         ({"pair": "../../etc"}, "../../etc"),
+        ({"top_p": 0}, "top_p is 0"),
+        ({"max_ngram": 2, "min_ngram": 5}, "min_ngram"),
+        ({"exit_layer": -3}, "exit layer is -3"),
+        ({"exit_layer": None}, "exit layer is empty"),
     ],
 )
 def test_what_cannot_be_run_is_refused_in_one_sentence(change, words):
     with pytest.raises(BadRequest) as refusal:
-        request_from(**{**GOOD, **change})
+        request_from({**GOOD, **change})
     assert words in str(refusal.value)
     assert "\n" not in str(refusal.value)
 
@@ -68,7 +70,7 @@ def test_what_cannot_be_run_is_refused_in_one_sentence(change, words):
 def test_a_refusal_reaches_the_stage_and_runs_nothing():
     made = []
     page = handlers(factory=lambda request, notify: made.append(request))
-    header, events = parsed(*page.run(**{**GOOD, "prompt": ""}, request=session()))
+    header, events = parsed(*page.run({**GOOD, "prompt": ""}, session()))
     assert header["done"] == 1
     assert header["error"].startswith("The prompt is empty")
     assert (events, made) == ([], [])
@@ -77,14 +79,14 @@ def test_a_refusal_reaches_the_stage_and_runs_nothing():
 def test_a_run_streams_its_events():
     page = handlers()
     events = []
-    for text in page.run(**GOOD, request=session()):
+    for text in page.run(GOOD, session()):
         events += parsed(text)[1]
     assert events == story(4, "Hello")
 
 
 def test_missing_events_are_told_to_who_knows_the_run():
     page = handlers()
-    texts = list(page.run(**GOOD, request=session()))
+    texts = list(page.run(GOOD, session()))
     run_id = parsed(texts[0])[0]["run"]
     _, events = parsed(page.missing_events({"run": run_id, "from": 3}))
     assert events == story(4, "Hello")[3:]
@@ -115,12 +117,14 @@ def test_a_bad_trace_file_gets_its_one_sentence(tmp_path):
     assert list(handlers().open_file(None)) == []
 
 
-def test_every_lesson_fills_the_controls_with_something_that_runs():
+def test_every_lesson_fills_the_controls_with_just_what_it_runs():
     page = handlers()
     for lesson in load_lessons():
-        _, prompt, raw, pair, drafter, k, k_auto, temperature, tokens, seed = page.choose_lesson(lesson.name)
-        request = request_from(pair, prompt, raw, drafter["value"], k, k_auto, temperature, tokens, seed, True)
-        assert request.settings == lesson.run_settings()
+        sentence, values = page.choose_lesson(lesson.name)
+        assert sentence == lesson.lesson
+        assert set(values) == set(CONTROL_NAMES)
+        request = request_from({**values, "drafter": values["drafter"]["value"]})
+        assert (request.settings, request.prompt, request.raw) == (lesson.run_settings(), lesson.prompt, lesson.raw)
 
 
 def test_a_pair_offers_its_own_drafters():

@@ -51,7 +51,6 @@ def test_run_stop_in_the_middle_and_run_again(open_page, served: ServedPage):
     wait_until(served.runs[0].was_closed.is_set)
 
     served.script = lambda request: FakeRun(story(12, request.prompt, request.settings))
-    page.wait_for_selector("#sv-run:not([disabled])")
     page.click("#sv-run")
     wait_for_stage(page, source="live", phase="done", reason="eos", rounds=12, round=12)
     assert page.locator(".sv-chips .sv-chip").count() == page.evaluate(
@@ -63,6 +62,21 @@ def test_run_stop_in_the_middle_and_run_again(open_page, served: ServedPage):
     page.click(".sv-toggle")
     page.locator(".sv-scrub").fill("3")
     wait_for_stage(page, round=3, player="paused")
+
+
+def test_run_during_a_run_begins_anew(open_page, served: ServedPage):
+    served.script = lambda request: FakeRun(story(5000, request.prompt, request.settings), delay=0.05)
+    page = open_page()
+    page.goto(served.url)
+    page.locator("#sv-prompt textarea").fill("First")
+    page.click("#sv-run")
+    wait_for_stage(page, source="live", phase="running")
+    served.script = lambda request: FakeRun(story(9, request.prompt, request.settings))
+    page.locator("#sv-prompt textarea").fill("Second")
+    page.click("#sv-run")
+    wait_for_stage(page, source="live", phase="done", reason="eos", rounds=9)
+    assert "Second" in page.text_content(".sv-prompt")
+    wait_until(served.runs[0].was_closed.is_set)
 
 
 def test_the_controls_reach_the_run(open_page, served: ServedPage):
@@ -86,8 +100,18 @@ def test_a_bad_request_is_one_sentence_and_loses_nothing(open_page, served: Serv
     wait_for_stage(page, phase="error")
     assert page.inner_text(".sv-status").startswith("The prompt is empty")
     assert page.get_attribute(".sv-stage", "data-rounds") == "8"
-    page.wait_for_selector("#sv-run:not([disabled])")
     assert served.runs == []
+
+
+def test_a_number_out_of_bounds_is_refused_with_a_sentence(open_page, served: ServedPage):
+    page = open_page()
+    page.goto(served.url)
+    page.get_by_role("button", name="More settings").click()
+    page.locator("#sv-seed input").fill("-5")
+    page.locator("#sv-seed input").blur()
+    page.click("#sv-run")
+    wait_for_stage(page, phase="error")
+    assert page.inner_text(".sv-status").startswith("The seed is -5")
 
 
 def test_a_run_that_cannot_begin_says_so(open_page, served: ServedPage):
@@ -178,6 +202,7 @@ def test_it_works_below_another_address(open_page, fake_recordings: Path):
     wait_for_stage(page, source="recording", rounds=8)
     page.click("#sv-run")
     wait_for_stage(page, source="live", phase="done", rounds=5)
+    page.close()
     server.should_exit = True
     thread.join(20)
 

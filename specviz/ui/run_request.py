@@ -1,0 +1,111 @@
+"""What a visitor asks for: from the values of the controls to a request, and from a lesson to such values.
+
+Control values are a dict by the names in `CONTROL_NAMES`; everything in it is checked, as anybody can
+send anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from specviz.config import RunSettings
+from specviz.errors import BadRequest
+from specviz.presets import Pair, Preset, find_pair
+
+MAX_PROMPT_CHARS = 20_000
+MAX_K = 16
+MAX_NEW_TOKENS = 512
+MAX_SEED = 2**31 - 1
+MAX_NGRAM = 16
+DEFAULT_PROMPT = "Write a short poem about the sea. Repeat the first line at the end."
+DEFAULT_K = 4
+
+# Controls that set the field of `RunSettings` of the same name; an `exit_layer` of 0 is the default one.
+PLAIN_SETTINGS = (
+    "drafter",
+    "temperature",
+    "top_k",
+    "top_p",
+    "max_new_tokens",
+    "seed",
+    "exit_layer",
+    "max_ngram",
+    "min_ngram",
+)
+CONTROL_NAMES = ("pair", "prompt", "raw", "check", "k", "k_auto", *PLAIN_SETTINGS)
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """A pair by name, a prompt, settings, and whether to compare with plain decoding."""
+
+    pair: str
+    prompt: str
+    settings: RunSettings = field(default_factory=RunSettings)
+    raw: bool = False
+    check: bool = True
+
+
+def drafter_kinds(pair: Pair) -> tuple[str, ...]:
+    """What may draft for a pair, the best one first, and plain decoding."""
+    return (*pair.drafters, "none")
+
+
+def request_from(values: dict[str, Any]) -> RunRequest:
+    """The run that the controls ask for; raises BadRequest with the value, the choices and the remedy."""
+    prompt = values["prompt"]
+    if not isinstance(prompt, str) or not prompt.strip():
+        raise BadRequest("The prompt is empty: write something for the model to answer.")
+    if len(prompt) > MAX_PROMPT_CHARS:
+        raise BadRequest(
+            f"The prompt has {len(prompt)} characters: at most {MAX_PROMPT_CHARS} fit here, so shorten it."
+        )
+    kinds = drafter_kinds(find_pair(values["pair"]))
+    if values["drafter"] not in kinds:
+        raise BadRequest(f"The drafter is {values['drafter']!r}: with these models choose one of {', '.join(kinds)}.")
+    return RunRequest(
+        values["pair"], prompt, _settings_from(values), raw=bool(values["raw"]), check=bool(values["check"])
+    )
+
+
+def _settings_from(values: dict[str, Any]) -> RunSettings:
+    exit_layer = _whole("The exit layer", values["exit_layer"], 0, 10_000)
+    return RunSettings(
+        drafter=values["drafter"],
+        num_draft_tokens="auto" if values["k_auto"] else _whole("k", values["k"], 1, MAX_K),
+        temperature=values["temperature"],
+        top_k=_whole("top-k", values["top_k"], 0, 10_000),
+        top_p=values["top_p"],
+        max_new_tokens=_whole("New tokens", values["max_new_tokens"], 1, MAX_NEW_TOKENS),
+        seed=_whole("The seed", values["seed"], 0, MAX_SEED),
+        exit_layer=exit_layer or None,
+        max_ngram=_whole("The longest match", values["max_ngram"], 1, MAX_NGRAM),
+        min_ngram=_whole("The shortest match", values["min_ngram"], 1, MAX_NGRAM),
+    )
+
+
+def control_values(lesson: Preset | None, pair: Pair) -> dict[str, Any]:
+    """What the controls show for a lesson; without one, the defaults for `pair`."""
+    if lesson is None:
+        settings = RunSettings(drafter=pair.drafters[0], max_new_tokens=64)
+        prompt, raw = DEFAULT_PROMPT, False
+    else:
+        settings, pair, prompt, raw = lesson.run_settings(), lesson.pair, lesson.prompt, lesson.raw
+    return {
+        "pair": pair.name,
+        "prompt": prompt,
+        "raw": raw,
+        "check": True,
+        "k": DEFAULT_K if settings.is_adaptive else settings.num_draft_tokens,
+        "k_auto": settings.is_adaptive,
+        **{name: getattr(settings, name) for name in PLAIN_SETTINGS},
+        "exit_layer": settings.exit_layer or 0,
+    }
+
+
+def _whole(name: str, value: object, low: int, high: int) -> int:
+    is_whole = isinstance(value, (int, float)) and not isinstance(value, bool) and value == value // 1
+    if not is_whole or not low <= value <= high:
+        raise BadRequest(f"{name} is {'empty' if value is None else value}: give a whole number from {low} to {high}.")
+    return int(value)
