@@ -129,6 +129,13 @@ TERMS: tuple[Term, ...] = (
         f"{LEVIATHAN}; {CHEN}",
     ),
     Term(
+        "judge",
+        ("judge", "judged"),
+        "To go through the draft from left to right and accept token after token until one fails. What comes after the first failure is not judged.",
+        (),
+        f"{LEVIATHAN}; {CHEN}",
+    ),
+    Term(
         "commit",
         ("committed",),
         "To add tokens to the text for good: the accepted ones and the extra one.",

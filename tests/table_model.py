@@ -18,7 +18,7 @@ from transformers import PreTrainedTokenizerFast
 
 from specviz.drafters.base import DraftedToken, RunContext
 from specviz.engine.language_model import ForwardOutput
-from specviz.engine.tokens import Vocabulary
+from specviz.engine.vocabulary import Vocabulary
 
 BYTES_PER_POSITION = 16
 

@@ -2,7 +2,7 @@
 // of the server. Called inside the component's own function, with what Gradio hands to it.
 SpecViz.hostInGradio = (element, props, watch, server, { css, plotly }) => {
   const loadPlotly = SpecViz.plotlySource.fromAddress(plotly);
-  const stage = SpecViz.createStage(element.querySelector(".sv-root"), { css, loadPlotly });
+  const stage = SpecViz.createStage(element.querySelector(".sv-root"), { css, loadPlotly, onRest: noteRound });
   const prefersStill = matchMedia("(prefers-reduced-motion: reduce)").matches;
   const ended = new Set(); // a last message comes twice
 
@@ -23,13 +23,23 @@ SpecViz.hostInGradio = (element, props, watch, server, { css, plotly }) => {
     if (ended.has(header.run)) return;
     ended.add(header.run);
     stage.end();
-    if (header.source === "recording" && !header.error) present();
+    if (header.source === "recording" && !header.error) present(header.recording);
   }
 
-  /** A recording starts by itself, unless the viewer prefers stillness: then its first round stands. */
-  function present() {
-    if (prefersStill) stage.commands.roundForward();
+  /**
+   * A recording starts by itself, unless the viewer prefers stillness: then its first round stands. One that
+   * the address names with a round stands at that round.
+   */
+  function present(recording) {
+    const { round, recording: linked } = SpecViz.address.read(location);
+    if (Number(round) > 0 && recording && (linked || recording) === recording) stage.commands.scrub(Number(round));
+    else if (prefersStill) stage.commands.roundForward();
     else stage.play();
+  }
+
+  /** The round that a viewer rests at, for a link to it. */
+  function noteRound(round) {
+    if (ended.size > 0) SpecViz.address.write({ round: round > 0 ? round : null });
   }
 
   function receive() {

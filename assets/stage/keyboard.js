@@ -19,7 +19,7 @@ SpecViz.keyboard = (() => {
       commands[command]();
     });
     node.addEventListener("pointerdown", (event) => {
-      if (!event.target.closest("button, input, [tabindex='0']")) node.focus({ preventScroll: true });
+      if (!event.target.closest("button, input, dialog, [tabindex]:not(.sv-stage)")) node.focus({ preventScroll: true });
     });
   }
 

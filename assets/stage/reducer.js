@@ -88,8 +88,8 @@ SpecViz.reducer = (() => {
   function committedTokens(event) {
     const kept = draftOf(event)
       .filter((token) => token.status === "accepted")
-      .map((token) => ({ ...token, origin: "accepted", round: event.round }));
-    if (event.extra) kept.push({ ...event.extra, origin: event.extra.kind || "unknown", round: event.round });
+      .map((token, place) => ({ ...token, origin: "accepted", round: event.round, place }));
+    if (event.extra) kept.push({ ...event.extra, origin: event.extra.kind || "unknown", round: event.round, place: "extra" });
     return kept;
   }
 

@@ -1,7 +1,7 @@
 // The stage: takes events in, keeps state, timeline and player, and lets the views draw one moment.
 // It knows nothing of where events come from, so a page without a server can use it too.
 // Where there is no way to plotly.js (`loadPlotly`), there are no plots.
-SpecViz.createStage = (root, { css = "", loadPlotly = null, now = () => performance.now() } = {}) => {
+SpecViz.createStage = (root, { css = "", loadPlotly = null, onRest = null, now = () => performance.now() } = {}) => {
   const { el, setData, setText } = SpecViz.dom;
   const { reducer, choreography, sentence } = SpecViz;
   const SECONDS_BETWEEN_ANNOUNCEMENTS = 1.5;
@@ -31,22 +31,28 @@ SpecViz.createStage = (root, { css = "", loadPlotly = null, now = () => performa
   };
 
   const sourceView = SpecViz.sourceView.createView();
-  const views = ["textView", "roundView", "proofView", "cachesView", "figuresView"].map((name) => SpecViz[name].createView());
+  const views = ["turnsView", "textView", "roundView", "proofView", "cachesView", "figuresView"].map((name) => SpecViz[name].createView());
   const plots = loadPlotly ? SpecViz.plotsView.createView({ loadPlotly, onRound: commands.scrub }) : null;
   const transport = SpecViz.transportView.createView(commands);
+  const body = el("div", { class: "sv-body" }, views.map((view) => view.node));
+  const look = () => ({ state, frame: shownFrame() });
+  const inspector = SpecViz.inspectorView.createView({ body, look, onShowRound: commands.scrub, onEmptyHanded: () => node.focus() });
+  body.append(inspector.node);
   const announcer = createAnnouncer();
   const node = el(
     "div",
     { class: "sv-stage", role: "group", "aria-label": "Speculative decoding, step by step", tabindex: "-1" },
     css ? el("style", {}, css) : null,
     sourceView.node,
-    el("div", { class: "sv-body" }, views.map((view) => view.node)),
+    body,
     plots ? plots.node : null,
     transport.node,
     announcer.node,
   );
   root.replaceChildren(node);
   SpecViz.keyboard.listen(node, commands);
+  SpecViz.glossaryTips.listen(node);
+  const card = SpecViz.tokenCard.listen(node, body, look);
 
   // ---- taking events in ----
 
@@ -58,6 +64,8 @@ SpecViz.createStage = (root, { css = "", loadPlotly = null, now = () => performa
     player = SpecViz.player.createPlayer(timeline);
     player.setSpeed(speed);
     lines = [];
+    inspector.shut();
+    card.hide();
     lastRoundsAt = null;
     source = { kind, phase: kind === "live" ? "running" : "recording", note: "" };
     if (kind === "live") player.startLive();
@@ -135,10 +143,13 @@ SpecViz.createStage = (root, { css = "", loadPlotly = null, now = () => performa
     return `${means[0].toUpperCase()}${means.slice(1)}.`;
   }
 
+  const shownFrame = () => (isPendingShown() ? pendingFrame() : frameAt(player.moment));
+
   function draw() {
-    const frame = isPendingShown() ? pendingFrame() : frameAt(player.moment);
+    const frame = shownFrame();
     sourceView.draw(state, source);
     for (const view of views) view.draw(state, frame);
+    inspector.draw();
     if (plots) plots.draw(state, frame);
     transport.draw(state, frame, player);
     announcer.say(frame.isOver || !frame.round ? frame.spoken : null);
@@ -165,6 +176,7 @@ SpecViz.createStage = (root, { css = "", loadPlotly = null, now = () => performa
   function act(change) {
     change();
     draw();
+    if (onRest && !player.isPlaying && !player.isFollowing) onRest(timeline.locate(player.moment).roundIndex + 1);
   }
 
   function keepTicking() {

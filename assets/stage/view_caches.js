@@ -13,7 +13,7 @@ SpecViz.cachesView = (() => {
     const node = el(
       "section",
       { class: "sv-caches" },
-      el("div", { class: "sv-zone-head" }, el("h2", {}, "KV caches"), lost),
+      el("div", { class: "sv-zone-head" }, el("h2", {}, SpecViz.glossaryTips.term("cache", "KV caches")), lost),
       target.node,
       draft.node,
     );
@@ -105,5 +105,5 @@ SpecViz.cachesView = (() => {
     return unverified > 0 ? `${kept} + ${unverified} unverified` : `${kept} positions`;
   }
 
-  return { createView };
+  return { createView, noCacheWhy };
 })();

@@ -1,23 +1,24 @@
 // The running figures, each with what it was divided by.
 SpecViz.figuresView = (() => {
   const { el, setText } = SpecViz.dom;
+  const { term } = SpecViz.glossaryTips;
   const { figuresOf, formatRatio, formatSeconds } = SpecViz.figures;
 
   const TILES = [
     {
-      name: "alpha", label: "accepted / judged (α)", title: "of the guesses that were judged, how many the target agreed with",
+      name: "alpha", label: "accepted / judged (α)",
       value: (f) => formatRatio(f.alpha), of: (f, t) => `${t.accepted} / ${f.judged}`,
     },
     {
-      name: "draft_acceptance_rate", label: "accepted / drafted", title: "of everything that was drafted, how much was kept; falls as k grows",
+      name: "draft_acceptance_rate", label: "accepted / drafted",
       value: (f) => formatRatio(f.draftAcceptanceRate), of: (f, t) => `${t.accepted} / ${t.drafted}`,
     },
     {
-      name: "mean_tokens_per_round", label: "tokens / target pass", title: "what one target pass brought: k + 1 at most",
+      name: "mean_tokens_per_round", label: "tokens / target pass",
       value: (f) => formatRatio(f.meanTokensPerRound), of: (f, t) => `${t.committed} / ${t.rounds}`,
     },
     {
-      name: "tokens_per_second", label: "tokens / second", title: "over the rounds' own seconds: reading the prompt is not in it",
+      name: "tokens_per_second", label: "tokens / second",
       value: (f) => (f.tokensPerSecond === null ? "–" : f.tokensPerSecond.toFixed(1)), of: (f, t) => `${t.committed} / ${formatSeconds(f.seconds)}`,
     },
   ];
@@ -46,7 +47,7 @@ SpecViz.figuresView = (() => {
   function createTile(tile) {
     const value = el("dd", { class: "sv-value", dataset: { figure: tile.name } });
     const of = el("dd", { class: "sv-of" });
-    const node = el("div", { class: "sv-tile", title: tile.title }, el("dt", {}, tile.label), value, of);
+    const node = el("div", { class: "sv-tile" }, el("dt", {}, term(tile.name, tile.label)), value, of);
     return {
       node,
       draw(figures, totals) {

@@ -1,6 +1,7 @@
 // Was it worth it, and is it the same text? Only what was checked and measured is claimed.
 SpecViz.proofView = (() => {
   const { el, setData, setText } = SpecViz.dom;
+  const { term } = SpecViz.glossaryTips;
   const { quotedText } = SpecViz.sentence;
   const { speedupOf } = SpecViz.figures;
 
@@ -10,7 +11,7 @@ SpecViz.proofView = (() => {
     const node = el(
       "section",
       { class: "sv-proof", "aria-label": "Was it worth it?" },
-      el("dl", {}, el("div", {}, el("dt", {}, "Identical to plain decoding"), identity), el("div", {}, el("dt", {}, "Speedup over plain decoding"), speedup)),
+      el("dl", {}, el("div", {}, el("dt", {}, term("identity", "Identical"), " to ", term("plain", "plain decoding")), identity), el("div", {}, el("dt", {}, term("walltime_speedup", "Speedup"), " over plain decoding"), speedup)),
     );
 
     function draw(state) {

@@ -6,12 +6,21 @@ SpecViz.roundView = (() => {
   const { draftStopNote } = SpecViz.sentence;
   const { draftOf, countStatus, numRolledBack } = SpecViz.reducer;
   const { formatProbability, formatSeconds } = SpecViz.figures;
+  const { term, hint } = SpecViz.glossaryTips;
+  const { tokenAttributes, dieOf, hasDice, residualCell } = SpecViz.roundTokens;
 
   const ROWS = { draft: 2, target: 3, verdict: 4, kept: 5 }; // the first row holds the roll back's label
-  const ROW_LABELS = { draft: "Drafter guesses", target: "Target says", verdict: "Verdict", kept: "Kept" };
+  const ROW_LABELS = {
+    draft: () => [term("drafter", "Drafter"), " guesses"],
+    target: () => [term("target", "Target"), " says"],
+    verdict: (event) => ["Verdict", event && hasDice(event) ? el("span", { class: "sv-row-aside" }, term("u", "die"), " < ratio?") : null],
+    kept: () => ["Kept"],
+  };
 
   function createView() {
-    const title = el("h2", {});
+    const roundWord = term("round", "Round");
+    const roundNumber = el("span");
+    const title = el("h2", {}, roundWord, roundNumber);
     const note = el("span", { class: "sv-muted" });
     const phases = phaseList();
     const grid = el("div", { class: "sv-grid" });
@@ -23,7 +32,8 @@ SpecViz.roundView = (() => {
 
     function draw(state, frame) {
       const event = frame.pending ? pendingRound(frame.pending) : frame.round ? frame.round.event : null;
-      setText(title, event ? `Round ${event.round}` : "Before the first round");
+      roundWord.hidden = !event;
+      setText(roundNumber, event ? ` ${event.round}` : "Before the first round");
       setText(note, event ? noteOf(event, frame) : "");
       phases.draw(event, frame.progress);
       const key = frame.pending ? null : event;
@@ -59,7 +69,7 @@ SpecViz.roundView = (() => {
   }
 
   function phaseList() {
-    const items = Object.entries(PHASES).map(([name, phase]) => el("li", { dataset: { phase: name }, title: phase.means }, phase.word));
+    const items = Object.entries(PHASES).map(([name, phase]) => el("li", { dataset: { phase: name } }, term(name, phase.word)));
     const node = el("ol", { class: "sv-phases", "aria-label": "Phases of a round" }, items);
     const order = Object.keys(PHASES);
 
@@ -90,13 +100,13 @@ SpecViz.roundView = (() => {
     return { "--row": ROWS[row], "--position": position };
   }
 
-  function rowLabels() {
-    return Object.entries(ROW_LABELS).map(([row, label]) => el("span", { class: "sv-row-label", style: { "--row": ROWS[row] } }, label));
+  function rowLabels(event) {
+    return Object.entries(ROW_LABELS).map(([row, label]) => el("span", { class: "sv-row-label", style: { "--row": ROWS[row] } }, label(event)));
   }
 
   function emptyCells(state) {
     const columns = numColumns(state, null);
-    return [...rowLabels(), passBand(null), ...Array.from({ length: columns - 1 }, (_, i) => emptyCell(i + 1))];
+    return [...rowLabels(null), passBand(null), ...Array.from({ length: columns - 1 }, (_, i) => emptyCell(i + 1))];
   }
 
   function emptyCell(position) {
@@ -105,32 +115,35 @@ SpecViz.roundView = (() => {
 
   function cellsOf(event, columns) {
     const draft = draftOf(event);
-    const cells = [...rowLabels(), passBand(event), rollbackMark(event)];
+    const cells = [...rowLabels(event), passBand(event), rollbackMark(event)];
     draft.forEach((token, index) => cells.push(...positionCells(token, index + 1, event)));
     for (let position = draft.length + 1; position < columns && draft.length > 0; position += 1) cells.push(emptyCell(position));
     if (event.extra) cells.push(...extraCells(event, draft.length));
+    cells.push(residualCell(event, columns, place));
     if (draft.length === 0) cells.push(el("span", { class: "sv-cell sv-nothing-drafted", dataset: { beat: "draft", at: 0 } }, "nothing drafted"));
     return cells.filter(Boolean);
   }
 
   function positionCells(token, position, event) {
-    const cells = [draftCell(token, position)];
+    const cells = [draftCell(token, position, event)];
     if (event.isPending) return cells;
-    cells.push(targetCell(token, position), verdictCell(token, position));
-    if (token.status === "accepted") cells.push(keptCell(token, position, "accepted"));
+    const isFirst = draftOf(event).findIndex((other) => other.status === token.status) === position - 1;
+    cells.push(targetCell(token, position, event), verdictCell(token, position, isFirst));
+    if (token.status === "accepted") cells.push(keptCell(token, position, "accepted", tokenAttributes(event, position - 1)));
     return cells;
   }
 
-  function draftCell(token, position) {
+  function draftCell(token, position, event) {
+    const { token: key, ...more } = tokenAttributes(event, position - 1, { isButton: true });
     return el(
       "span",
-      { class: "sv-cell sv-draft", dataset: { beat: "draft", at: position, status: token.status }, style: place("draft", position) },
+      { class: "sv-cell sv-draft", dataset: { beat: "draft", at: position, status: token.status, token: key }, style: place("draft", position), ...more },
       cellToken(token),
       probability(token.draft_prob, "drafter"),
     );
   }
 
-  function targetCell(token, position) {
+  function targetCell(token, position, event) {
     const favourite = (token.target_top || [])[0];
     const isJudged = token.status === "accepted" || token.status === "rejected";
     const own = favourite ? { id: favourite[0], text: favourite[1] } : null;
@@ -143,37 +156,31 @@ SpecViz.roundView = (() => {
     if (isJudged && own && !isSame) content.push(el("span", { class: "sv-aside" }, "draft: ", formatProbability(token.target_prob)));
     return el(
       "span",
-      { class: "sv-cell sv-target", dataset: { beat: "verify", judged: isJudged ? "1" : null }, style: place("target", position) },
+      { class: "sv-cell sv-target", dataset: { beat: "verify", judged: isJudged ? "1" : null, ...tokenAttributes(event, position - 1) }, style: place("target", position) },
       content,
     );
   }
 
-  function verdictCell(token, position) {
+  /** `isFirst`: of its kind in this round; one of each kind is a tab stop. */
+  function verdictCell(token, position, isFirst) {
     const status = STATUSES[token.status];
     if (!status) return null;
     const beat = token.status === "discarded" || token.status === "cut" ? "rollback" : "judge";
     return el(
       "span",
-      { class: "sv-cell sv-verdict", dataset: { beat, at: position, status: token.status }, style: place("verdict", position), title: status.means },
+      { class: "sv-cell sv-verdict", dataset: { beat, at: position, status: token.status }, style: place("verdict", position) },
       el("i", { class: "sv-glyph", "aria-hidden": "true" }, status.glyph),
-      el("span", { class: "sv-word" }, status.word),
+      el("span", { class: "sv-word" }, (isFirst ? term : hint)(token.status, status.word)),
       dieOf(token),
     );
   }
 
-  /** With a temperature: the die that was thrown, against the chance it had. */
-  function dieOf(token) {
-    if (token.u === null || token.u === undefined || token.accept_prob === null || token.accept_prob === undefined) return null;
-    const sign = token.u < token.accept_prob ? "<" : "≥";
-    return el("span", { class: "sv-die" }, `die ${token.u.toFixed(3)} ${sign} ${token.accept_prob.toFixed(3)}`);
-  }
-
-  function keptCell(token, position, origin) {
+  function keptCell(token, position, origin, { token: key, ...more }) {
     const words = ORIGINS[origin] || ORIGINS.unknown;
     const beat = origin === "accepted" ? "judge" : "land";
     return el(
       "span",
-      { class: "sv-cell sv-kept", dataset: { beat, at: position, origin }, style: place("kept", position), title: words.means },
+      { class: "sv-cell sv-kept", dataset: { beat, at: position, origin, token: key }, style: place("kept", position), ...more },
       cellToken(token),
       origin === "accepted" ? null : el("span", { class: "sv-word" }, el("i", { "aria-hidden": "true" }, words.glyph), ` ${words.word}`),
     );
@@ -182,7 +189,7 @@ SpecViz.roundView = (() => {
   /** The extra token lands after the accepted ones; a bonus or plain one has a target cell of its own. */
   function extraCells(event, numDrafted) {
     const position = countStatus(event, "accepted") + 1;
-    const cells = [keptCell(event.extra, position, event.extra.kind)];
+    const cells = [keptCell(event.extra, position, event.extra.kind, tokenAttributes(event, "extra", { isButton: true }))];
     if (position > numDrafted) {
       const favourite = (event.extra.target_top || [])[0];
       const own = favourite ? { id: favourite[0], text: favourite[1] } : null;
@@ -190,7 +197,7 @@ SpecViz.roundView = (() => {
       cells.push(
         el(
           "span",
-          { class: "sv-cell sv-target", dataset: { beat: "verify", judged: "1" }, style: place("target", position) },
+          { class: "sv-cell sv-target", dataset: { beat: "verify", judged: "1", ...tokenAttributes(event, "extra") }, style: place("target", position) },
           cellToken(isSame ? event.extra : own),
           probability(isSame ? event.extra.target_prob : favourite[2], "target"),
         ),

@@ -2,6 +2,7 @@
 SpecViz.sourceView = (() => {
   const { el, setData, setText } = SpecViz.dom;
   const { DRAFTERS, WHY_IT_ENDED } = SpecViz.vocabulary;
+  const { term } = SpecViz.glossaryTips;
 
   function createView() {
     const badge = el("span", { class: "sv-badge" });
@@ -10,13 +11,16 @@ SpecViz.sourceView = (() => {
     const status = el("p", { class: "sv-status", role: "status" });
     const node = el("header", { class: "sv-source" }, el("p", { class: "sv-source-line" }, badge, title, details), status);
 
+    let described = null; // the run whose details stand there
+
     /** `status`: {phase: "recording" | "waiting" | "running" | "done" | "error", note} */
     function draw(state, source) {
       const isLive = source.kind === "live";
       setText(badge, isLive ? "Live run" : "Recording");
       setData(badge, "kind", source.kind);
       setText(title, state.run ? state.run.target.name : "");
-      setText(details, state.run ? describe(state.run, isLive) : "");
+      if (state.run !== described) details.replaceChildren(...(state.run ? describe(state.run, isLive) : []));
+      described = state.run;
       setText(status, statusText(state, source));
       setData(status, "phase", source.phase);
     }
@@ -27,11 +31,11 @@ SpecViz.sourceView = (() => {
   function describe(run, isLive) {
     const { settings, target, drafter } = run;
     const k = settings.num_draft_tokens;
-    const drafts = drafter.kind === "none" ? DRAFTERS.none : `${DRAFTERS[drafter.kind] || drafter.kind}, k = ${k}`;
-    const temperature = settings.temperature > 0 ? `temperature ${settings.temperature}` : "greedy";
-    const parts = [drafts, temperature, `${shortDtype(target.dtype)} on ${target.device}`];
-    if (!isLive && run.created) parts.push(`recorded on ${run.created.slice(0, 10)}`);
-    return parts.join(" · ");
+    const drafts = drafter.kind === "none" ? DRAFTERS.none : term(drafter.kind, DRAFTERS[drafter.kind] || drafter.kind);
+    const asked = drafter.kind === "none" ? "" : [", ", term("k", "k"), ` = ${k}`];
+    const temperature = settings.temperature > 0 ? `temperature ${settings.temperature}` : term("greedy", "greedy");
+    const recorded = !isLive && run.created ? ` · recorded on ${run.created.slice(0, 10)}` : "";
+    return [drafts, ...asked, " · ", temperature, ` · ${shortDtype(target.dtype)} on ${target.device}${recorded}`];
   }
 
   const shortDtype = (dtype) => String(dtype).replace("torch.", "");

@@ -2,20 +2,20 @@
 SpecViz.vocabulary = (() => {
   // What became of a drafted token. `rejected` is the first failure; at most one a round.
   const STATUSES = {
-    accepted: { glyph: "✓", word: "accepted", means: "the target agrees: it stays" },
-    rejected: { glyph: "✗", word: "rejected", means: "the first one the target does not agree with" },
-    discarded: { glyph: "–", word: "discarded", means: "drafted after the rejection: never judged" },
-    cut: { glyph: "✂", word: "cut", means: "drafted after the point where the text ended: never judged" },
+    accepted: { glyph: "✓", word: "accepted" },
+    rejected: { glyph: "✗", word: "rejected" },
+    discarded: { glyph: "–", word: "discarded" },
+    cut: { glyph: "✂", word: "cut" },
   };
 
   // Where a token of the text came from.
   const ORIGINS = {
-    prompt: { glyph: "", word: "prompt", means: "given, not generated" },
-    accepted: { glyph: "✓", word: "accepted draft", means: "guessed by the drafter, confirmed by the target" },
-    correction: { glyph: "✎", word: "correction", means: "the target's own token, in place of a rejected one" },
-    bonus: { glyph: "★", word: "bonus", means: "the target's own token after a fully accepted draft" },
-    plain: { glyph: "•", word: "plain", means: "the target's own token; nothing was drafted" },
-    unknown: { glyph: "?", word: "unknown", means: "the trace does not say" },
+    prompt: { glyph: "", word: "prompt" },
+    accepted: { glyph: "✓", word: "accepted draft" },
+    correction: { glyph: "✎", word: "correction" },
+    bonus: { glyph: "★", word: "bonus" },
+    plain: { glyph: "•", word: "plain" },
+    unknown: { glyph: "?", word: "unknown" },
   };
 
   const PHASES = {

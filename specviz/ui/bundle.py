@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
+
+from specviz.glossary import term_for
 
 STAGE_DIR = Path(__file__).resolve().parents[2] / "assets" / "stage"
 
@@ -16,18 +19,32 @@ STAGE_SCRIPTS = (
     "choreography.js",
     "player.js",
     "protocol.js",
+    "address.js",
     "figures.js",
     "pieces.js",
     "sentence.js",
+    "inspection.js",
+    "inspection_words.js",
     "dom.js",
     "keyboard.js",
+    "floating.js",
+    "glossary_tips.js",
+    "dice_gauge.js",
+    "round_tokens.js",
+    "text_lines.js",
+    "chip_keys.js",
     "view_source.js",
+    "view_turns.js",
     "view_text.js",
     "view_round.js",
     "view_caches.js",
     "view_figures.js",
     "view_proof.js",
     "view_transport.js",
+    "token_card.js",
+    "inspector_mask.js",
+    "inspector_parts.js",
+    "view_inspector.js",
     "plot_series.js",
     "plot_words.js",
     "plot_figures.js",
@@ -38,19 +55,44 @@ STAGE_SCRIPTS = (
     "view_plots.js",
     "stage.js",
 )
-STAGE_STYLES = ("stage.css", "plots.css")
+STAGE_STYLES = ("stage.css", "turns.css", "inspector.css", "tips.css", "plots.css")
+
+# The words that explain themselves on the stage, by one of their names in the glossary.
+STAGE_TERMS = (
+    *("target", "drafter", "draft_model", "prompt_lookup", "early_exit", "draft_head", "plain", "greedy", "k", "round"),
+    *("draft", "verify", "judge", "rollback", "commit", "accepted", "rejected", "discarded", "cut"),
+    *("correction", "bonus", "residual", "u", "alpha", "draft_acceptance_rate", "mean_tokens_per_round"),
+    *("tokens_per_second", "identity", "walltime_speedup", "cache"),
+)
 
 
 @cache
 def stage_script() -> str:
     """All of the stage as one classic script; it declares the one name `SpecViz`."""
-    return _joined(STAGE_SCRIPTS)
+    return f"{_joined(STAGE_SCRIPTS)}\nSpecViz.glossary = {glossary_json(STAGE_TERMS)};\n"
+
+
+def glossary_json(names: Iterable[str]) -> str:
+    """These words of the glossary as JSON that may stand in a script: {name: {term, meaning, synonyms}}."""
+    found = {name: term_for(name) for name in names}
+    words = {
+        name: {"term": term.term, "meaning": term.meaning, "synonyms": term.synonyms}
+        for name, term in found.items()
+        if term is not None
+    }
+    return json.dumps(words).replace("<", "\\u003c")
 
 
 @cache
 def gradio_host_script() -> str:
     """What connects the stage with a Gradio component."""
     return _joined(["gradio_host.js"])
+
+
+@cache
+def address_script() -> str:
+    """The page's address alone, for controls outside the stage."""
+    return _joined(["namespace.js", "address.js"])
 
 
 @cache

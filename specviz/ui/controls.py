@@ -14,6 +14,7 @@ from specviz.ui.run_request import (
     MAX_NEW_TOKENS,
     MAX_NGRAM,
     MAX_PROMPT_CHARS,
+    OWN_PAIR,
     control_values,
     drafter_kinds,
 )
@@ -25,6 +26,8 @@ DRAFTER_WORDS = {
     "none": "None (plain)",
 }
 
+OWN_DRAFTER_CHOICES = [(word, kind) for kind, word in DRAFTER_WORDS.items()]
+
 Parts = dict[str, gr.Component | None]
 
 
@@ -34,6 +37,7 @@ class Controls:
 
     values: dict[str, gr.Component]
     run: gr.Button
+    follow_up: gr.Button
     stop: gr.Button
     lesson: gr.Radio | None
     lesson_text: gr.Markdown | None
@@ -41,7 +45,12 @@ class Controls:
     upload: gr.UploadButton
 
 
-def build_controls(pairs: tuple[Pair, ...], lessons: tuple[Preset, ...], recordings: tuple[Recording, ...]) -> Controls:
+def build_controls(
+    pairs: tuple[Pair, ...],
+    lessons: tuple[Preset, ...],
+    recordings: tuple[Recording, ...],
+    allow_own: bool = False,
+) -> Controls:
     """All controls, in two columns; the first lesson is filled in."""
     first = control_values(lessons[0] if lessons else None, pairs[0])
     with gr.Column(elem_id="sv-ask", elem_classes="sv-panel"):
@@ -50,15 +59,21 @@ def build_controls(pairs: tuple[Pair, ...], lessons: tuple[Preset, ...], recordi
         )
         with gr.Row(elem_id="sv-go"):
             run = gr.Button("Run", variant="primary", elem_id="sv-run")
+            follow_up = gr.Button("Follow up", variant="secondary", elem_id="sv-follow-up")
             stop = gr.Button("Stop", variant="secondary", elem_id="sv-stop")
     with gr.Column(elem_id="sv-settings", elem_classes="sv-panel"):
         lesson = _lessons(lessons)
         values = {"prompt": prompt, **_drafting(first)}
         with gr.Accordion("More settings", open=False, elem_id="sv-more"):
-            values |= {**_sampling(first), **_drafter_details(first), "pair": _models(first, pairs)}
+            values |= {
+                **_asking(first),
+                **_sampling(first),
+                **_drafter_details(first),
+                **_models(first, pairs, allow_own),
+            }
         with gr.Accordion("Recordings", open=False, elem_id="sv-recordings"):
             recording = _recordings(recordings)
-    return Controls(values=values, run=run, stop=stop, **lesson, **recording)
+    return Controls(values=values, run=run, follow_up=follow_up, stop=stop, **lesson, **recording)
 
 
 def drafter_choices(pair: Pair) -> list[tuple[str, str]]:
@@ -89,6 +104,20 @@ def _drafting(first: dict[str, Any]) -> dict[str, gr.Component]:
 # Numbers have no bounds here: what is out of bounds is refused by `request_from`, with a sentence.
 
 
+def _asking(first: dict[str, Any]) -> dict[str, gr.Component]:
+    return {
+        "system": gr.Textbox(
+            first["system"],
+            label="System message (empty: the model's own)",
+            lines=1,
+            max_lines=3,
+            max_length=MAX_PROMPT_CHARS,
+            elem_id="sv-system",
+        ),
+        "raw": gr.Checkbox(first["raw"], label="Raw prompt, no chat template", elem_id="sv-raw"),
+    }
+
+
 def _sampling(first: dict[str, Any]) -> dict[str, gr.Component]:
     return {
         "temperature": gr.Slider(
@@ -100,7 +129,6 @@ def _sampling(first: dict[str, Any]) -> dict[str, gr.Component]:
             1, MAX_NEW_TOKENS, first["max_new_tokens"], step=1, label="New tokens", elem_id="sv-tokens"
         ),
         "seed": gr.Number(first["seed"], label="Seed", precision=0, elem_id="sv-seed"),
-        "raw": gr.Checkbox(first["raw"], label="Raw prompt, no chat template", elem_id="sv-raw"),
     }
 
 
@@ -118,9 +146,17 @@ def _drafter_details(first: dict[str, Any]) -> dict[str, gr.Component]:
     }
 
 
-def _models(first: dict[str, Any], pairs: tuple[Pair, ...]) -> gr.Radio:
+def _models(first: dict[str, Any], pairs: tuple[Pair, ...], allow_own: bool) -> dict[str, gr.Component]:
     choices = [(f"{pair.title}, {pair.weight_bytes() / 1e9:.1f} GB", pair.name) for pair in pairs]
-    return gr.Radio(choices, value=first["pair"], label="Models", elem_id="sv-pair")
+    if not allow_own:
+        return {"pair": gr.Radio(choices, value=first["pair"], label="Models", elem_id="sv-pair")}
+    return {
+        "pair": gr.Radio([*choices, ("Own folders", OWN_PAIR)], value=first["pair"], label="Models", elem_id="sv-pair"),
+        "own_target": gr.Textbox("", label="Own folders: target", max_length=1000, elem_id="sv-own-target"),
+        "own_draft": gr.Textbox(
+            "", label="Own folders: draft (may stay empty)", max_length=1000, elem_id="sv-own-draft"
+        ),
+    }
 
 
 def _recordings(recordings: tuple[Recording, ...]) -> Parts:

@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import gradio as gr
 
-from specviz.errors import SpecVizError
+from specviz.errors import BadRequest, SpecVizError
 from specviz.presets import Preset, find_pair
 from specviz.trace.reader import read_trace
-from specviz.ui.controls import drafter_choices
+from specviz.ui.address import recording_in, values_in
+from specviz.ui.controls import OWN_DRAFTER_CHOICES, drafter_choices
+from specviz.ui.conversation import ConversationBook
 from specviz.ui.live_run import UNEXPECTED, LiveRun, Notify, RunLike, RunRegistry
 from specviz.ui.messages import message
 from specviz.ui.recordings import Recording, recording_messages
-from specviz.ui.run_request import RunRequest, control_values, request_from
+from specviz.ui.run_request import OWN_PAIR, RunRequest, control_values, request_from
 
 RunFactory = Callable[[RunRequest, Notify], RunLike]
 
@@ -29,10 +32,19 @@ class Handlers:
     Args:
         run_factory: makes the run that a request asks for, loading what is missing.
         recordings, lessons: by name, what can be chosen.
+        allow_own: whether visitors may open model folders of this machine.
     """
 
-    def __init__(self, run_factory: RunFactory, recordings: tuple[Recording, ...], lessons: tuple[Preset, ...]) -> None:
+    def __init__(
+        self,
+        run_factory: RunFactory,
+        recordings: tuple[Recording, ...],
+        lessons: tuple[Preset, ...],
+        allow_own: bool = False,
+    ) -> None:
         self.registry = RunRegistry()
+        self._conversations = ConversationBook()
+        self._allow_own = allow_own
         self._run_factory = run_factory
         self._recordings = {recording.name: recording for recording in recordings}
         self._lessons = {lesson.name: lesson for lesson in lessons}
@@ -41,16 +53,26 @@ class Handlers:
         """At the press of Run: a word that something happens."""
         return message(_new_id(), 0, note="Waiting for its turn")
 
-    def run(self, values: dict[str, Any], request: gr.Request) -> Iterator[str]:
-        """Messages of the run that the controls' values ask for, as they come."""
+    def run(self, values: dict[str, Any], request: gr.Request, is_follow_up: bool = False) -> Iterator[str]:
+        """Messages of the run that the controls' values ask for, as they come.
+
+        Args:
+            is_follow_up: the prompt is the next turn of the session's conversation; else a new one begins.
+        """
+        session = session_of(request)
         try:
-            wanted = request_from(values)
+            wanted = request_from(values, self._allow_own)
+            if is_follow_up and wanted.raw:
+                raise BadRequest("A raw prompt is no turn of a conversation: press Run, or turn Raw prompt off.")
         except SpecVizError as error:
             yield refusal(error)
             return
+        talk = self._conversations.of(session) if is_follow_up else self._conversations.begin(session)
+        wanted = replace(wanted, conversation=None if wanted.raw else talk)
         live = LiveRun(_new_id(), lambda notify: self._run_factory(wanted, notify))
-        self.registry.register(session_of(request), live)
+        self.registry.register(session, live)
         yield from live.messages()
+        talk.note_turn(wanted.prompt, live.events_from(0))
 
     def broke_off(self) -> str:
         """A run ended in a way that nobody foresaw."""
@@ -63,6 +85,7 @@ class Handlers:
     def leave(self, request: gr.Request) -> None:
         """The page was closed."""
         self.registry.forget(session_of(request))
+        self._conversations.forget(session_of(request))
 
     def missing_events(self, payload: Any) -> str | None:
         """Events that did not arrive, for the stage: {"run": id, "from": number} -> a message, or None."""
@@ -76,7 +99,7 @@ class Handlers:
     def open_recording(self, name: str) -> Iterator[str]:
         """A recorded run of the gallery."""
         if name in self._recordings:
-            yield from recording_messages(self._recordings[name].events)
+            yield from recording_messages(self._recordings[name].events, name)
 
     def open_file(self, path: str | None) -> Iterator[str]:
         """A trace that a visitor brings, checked in full."""
@@ -89,6 +112,17 @@ class Handlers:
             return
         yield from recording_messages(trace)
 
+    def open_address(self, text: str, defaults: dict[str, Any]) -> tuple[str | None, str | None, dict[str, Any]]:
+        """What a link asks for: a message for the stage (None: leave it), a lesson's name, and the controls' values."""
+        try:
+            values, lesson = values_in(text, self._lessons, defaults)
+        except SpecVizError as error:
+            return refusal(error), None, dict(defaults)
+        recording = recording_in(text)
+        if recording not in self._recordings:
+            return None, lesson, values
+        return "".join(recording_messages(self._recordings[recording].events, recording)), lesson, values
+
     def choose_lesson(self, name: str) -> tuple[str, dict[str, Any]]:
         """A lesson's sentence, and what it sets each control to."""
         lesson = self._lessons[name]
@@ -98,7 +132,7 @@ class Handlers:
 
     def choose_pair(self, name: str, drafter: str) -> dict[str, Any]:
         """The drafters that a pair has; the chosen one stays where it can."""
-        choices = drafter_choices(find_pair(name))
+        choices = OWN_DRAFTER_CHOICES if name == OWN_PAIR else drafter_choices(find_pair(name))
         kinds = [kind for _, kind in choices]
         return gr.update(choices=choices, value=drafter if drafter in kinds else kinds[0])
 

@@ -21,22 +21,23 @@ MAX_MESSAGE_CHARS = 256_000
 def message(
     run_id: str, seq: int, events: Iterable[dict[str, Any]] = (), *, source: str = LIVE, done: bool = False, **more: str
 ) -> str:
-    """One message. `more` may hold a `note` (what is going on) or an `error` (a sentence for the user)."""
+    """One message. `more` may hold a `note` (what is going on), an `error` (a sentence for the user), or the name of
+    the `recording` that this is."""
     header = {"run": run_id, "seq": seq, "done": int(done), "source": source, **more}
     return "\n".join([_line(header), *map(_line, events)])
 
 
-def message_in_parts(run_id: str, events: Sequence[dict[str, Any]], *, source: str) -> Iterator[str]:
-    """A whole run as messages of a size that a browser takes in without a stop."""
+def message_in_parts(run_id: str, events: Sequence[dict[str, Any]], *, source: str, **more: str) -> Iterator[str]:
+    """A whole run as messages of a size that a browser takes in without a stop; `more` as in `message`."""
     seq, part, size = 0, [], 0
     for event in events:
         line_size = len(json.dumps(event))
         if part and size + line_size > MAX_MESSAGE_CHARS:
-            yield message(run_id, seq, part, source=source)
+            yield message(run_id, seq, part, source=source, **more)
             seq, part, size = seq + len(part), [], 0
         part.append(event)
         size += line_size
-    yield message(run_id, seq, part, source=source, done=True)
+    yield message(run_id, seq, part, source=source, done=True, **more)
 
 
 def _line(value: dict[str, Any]) -> str:

@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from specviz.errors import BadRequest
-from specviz.presets import Pair, find_pair
+from specviz.presets import Pair
 
 if TYPE_CHECKING:
     from specviz.engine.loader import ModelPair
@@ -30,10 +30,21 @@ class ModelShelf:
         pair = self._pair(request.pair, notify)
         from specviz.runs import Run
 
-        return Run(pair, request.prompt, request.settings, raw=request.raw, check=request.check, live_drafts=True)
+        talk = request.conversation
+        return Run(
+            pair,
+            request.prompt,
+            request.settings,
+            raw=request.raw,
+            system=request.system or None,
+            history=talk.history if talk else (),
+            memory=talk.memory_for(_key(request.pair)) if talk else None,
+            check=request.check,
+            live_drafts=True,
+        )
 
-    def _pair(self, name: str, notify: Notify) -> ModelPair:
-        wanted = find_pair(name)
+    def _pair(self, wanted: Pair, notify: Notify) -> ModelPair:
+        name = _key(wanted)
         if name not in self._loaded:
             notify(f"Loading {wanted.title}. This happens once, at the first run")
         with self._lock:
@@ -46,6 +57,10 @@ class ModelShelf:
     def _make_room(self) -> None:
         while len(self._loaded) >= MAX_LOADED_PAIRS:
             self._loaded.pop(next(iter(self._loaded)))
+
+
+def _key(pair: Pair) -> str:
+    return f"{pair.name}|{pair.target}|{pair.draft}"
 
 
 def _load(pair: Pair, notify: Notify) -> ModelPair:

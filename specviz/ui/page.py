@@ -11,17 +11,20 @@ os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 
 import gradio as gr
 
-from specviz.presets import load_lessons, load_pairs
-from specviz.ui.controls import Controls, build_controls
+from specviz.presets import Preset, find_pair, load_lessons, load_pairs
+from specviz.ui.address import IN_ADDRESS, READ_ADDRESS, write_address
+from specviz.ui.controls import Controls, build_controls, drafter_choices
 from specviz.ui.handlers import Handlers, RunFactory
 from specviz.ui.messages import RECORDING, message
 from specviz.ui.model_shelf import ModelShelf
 from specviz.ui.plotly_js import plotly_route
 from specviz.ui.recordings import RECORDINGS_DIR, load_recordings
+from specviz.ui.run_request import control_values
 from specviz.ui.stage import stage_component
 from specviz.ui.theme import PAGE_CSS, page_theme
 
 TITLE = "SpecViz"
+OWN_MODELS_VARIABLE = "SPECVIZ_ALLOW_OWN_MODELS"
 HEADER = """
 <header class="sv-page-head"><h1>SpecViz</h1>
 <p>A quick drafter guesses the next tokens. The target checks all of them in one pass, and only what it would have said itself is kept.</p></header>
@@ -34,23 +37,33 @@ STREAMING = {"show_progress": "hidden", "api_visibility": "private"}
 DELETE_UPLOADS = (600, 3600)  # every, and older than: seconds
 
 
-def build_demo(run_factory: RunFactory | None = None, recordings_dir: Path = RECORDINGS_DIR) -> gr.Blocks:
+def build_demo(
+    run_factory: RunFactory | None = None, recordings_dir: Path = RECORDINGS_DIR, allow_own: bool | None = None
+) -> gr.Blocks:
     """The page.
 
     Args:
         run_factory: makes the runs; the default loads real models at the first run.
         recordings_dir: where the recorded runs are.
+        allow_own: whether visitors may open model folders of this machine; the default asks the environment
+            variable `OWN_MODELS_VARIABLE`, and is no.
     """
+    allow_own = os.environ.get(OWN_MODELS_VARIABLE) == "1" if allow_own is None else allow_own
     recordings, lessons = load_recordings(recordings_dir), load_lessons()
-    handlers = Handlers(run_factory or ModelShelf().open_run, recordings, lessons)
-    first = message("first-recording", 0, recordings[0].events, source=RECORDING, done=True) if recordings else ""
+    handlers = Handlers(run_factory or ModelShelf().open_run, recordings, lessons, allow_own)
+    first = (
+        message("first-recording", 0, recordings[0].events, source=RECORDING, done=True, recording=recordings[0].name)
+        if recordings
+        else ""
+    )
     with gr.Blocks(title=TITLE, analytics_enabled=False, fill_width=True, delete_cache=DELETE_UPLOADS) as demo:
         gr.HTML(HEADER, elem_id="sv-head", apply_default_css=False)
         with gr.Tabs(), gr.Tab("Watch", id="watch"), gr.Row(elem_id="sv-watch"):
-            controls = build_controls(load_pairs(), lessons, recordings)
+            controls = build_controls(load_pairs(), lessons, recordings, allow_own)
             with gr.Column(elem_id="sv-show"):
                 stage = stage_component(first, handlers.missing_events)
         _wire(controls, stage, handlers)
+        _wire_address(demo, controls, stage, handlers, lessons)
         demo.unload(handlers.leave)
     return demo.queue(max_size=MAX_WAITING, default_concurrency_limit=MAX_RUNS_AT_ONCE)
 
@@ -77,20 +90,25 @@ def _wire(controls: Controls, stage: gr.HTML, handlers: Handlers) -> None:
     def run(given: dict[gr.Component, Any], request: gr.Request) -> Iterator[str]:
         yield from handlers.run({name: given[component] for name, component in values.items()}, request)
 
-    # Run may be pressed while a run goes on: the new one ends it (see `RunRegistry.register`).
-    pressed = gr.on(
-        [controls.run.click, values["prompt"].submit], handlers.begin, None, stage, trigger_mode="multiple", **QUICK
-    )
-    runs = pressed.then(
-        run,
-        set(values.values()),
-        stage,
-        trigger_mode="multiple",
-        concurrency_limit=MAX_RUNS_AT_ONCE,
-        concurrency_id="runs",
-        **STREAMING,
-    )
-    runs.failure(handlers.broke_off, None, stage, **QUICK)
+    def follow_up(given: dict[gr.Component, Any], request: gr.Request) -> Iterator[str]:
+        yield from handlers.run({name: given[component] for name, component in values.items()}, request, True)
+
+    for triggers, start in (
+        ([controls.run.click, values["prompt"].submit], run),
+        ([controls.follow_up.click], follow_up),
+    ):
+        # May be pressed while a run goes on: the new one ends it (see `RunRegistry.register`).
+        pressed = gr.on(triggers, handlers.begin, None, stage, trigger_mode="multiple", **QUICK)
+        runs = pressed.then(
+            start,
+            set(values.values()),
+            stage,
+            trigger_mode="multiple",
+            concurrency_limit=MAX_RUNS_AT_ONCE,
+            concurrency_id="runs",
+            **STREAMING,
+        )
+        runs.failure(handlers.broke_off, None, stage, **QUICK)
     controls.stop.click(handlers.stop, None, None, **QUICK)
     values["pair"].change(handlers.choose_pair, [values["pair"], values["drafter"]], values["drafter"], **QUICK)
     controls.upload.upload(handlers.open_file, controls.upload, stage, **STREAMING)
@@ -106,3 +124,32 @@ def _wire_lessons(controls: Controls, handlers: Handlers) -> None:
         return {controls.lesson_text: sentence, **{controls.values[key]: value for key, value in settings.items()}}
 
     controls.lesson.select(choose, controls.lesson, [controls.lesson_text, *controls.values.values()], **QUICK)
+
+
+def _wire_address(
+    demo: gr.Blocks, controls: Controls, stage: gr.HTML, handlers: Handlers, lessons: tuple[Preset, ...]
+) -> None:
+    """A link sets the controls when the page opens; a control that is changed changes the address."""
+    in_address = {name: controls.values[name] for name in IN_ADDRESS}
+    defaults = control_values(lessons[0] if lessons else None, load_pairs()[0])
+    address = gr.Textbox(visible="hidden", elem_id="sv-address")
+
+    def open_address(text: str) -> dict[gr.Component, Any]:
+        if text in ("", "{}"):
+            return {}
+        shown, lesson, values = handlers.open_address(text, defaults)
+        drafters = drafter_choices(find_pair(values["pair"]))
+        updates: dict[gr.Component, Any] = {component: values[name] for name, component in in_address.items()}
+        updates[in_address["drafter"]] = gr.update(choices=drafters, value=values["drafter"])
+        if lesson:
+            updates |= {controls.lesson: lesson, controls.lesson_text: handlers.choose_lesson(lesson)[0]}
+        return updates if shown is None else {**updates, stage: shown}
+
+    lesson_parts = [part for part in (controls.lesson, controls.lesson_text) if part is not None]
+    demo.load(open_address, address, [stage, *lesson_parts, *in_address.values()], js=READ_ADDRESS, **QUICK)
+    for name, component in in_address.items():
+        component.input(None, component, None, js=write_address(name))
+    if controls.lesson is not None:
+        controls.lesson.input(None, controls.lesson, None, js=write_address("lesson", forget=IN_ADDRESS))
+    if controls.recording is not None:
+        controls.recording.input(None, controls.recording, None, js=write_address("recording", forget=("round",)))

@@ -7,11 +7,15 @@ send anything.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from specviz.config import RunSettings
 from specviz.errors import BadRequest
 from specviz.presets import Pair, Preset, find_pair
+from specviz.ui.conversation import Conversation
+
+OWN_PAIR = "own"
 
 MAX_PROMPT_CHARS = 20_000
 MAX_K = 16
@@ -33,18 +37,25 @@ PLAIN_SETTINGS = (
     "max_ngram",
     "min_ngram",
 )
-CONTROL_NAMES = ("pair", "prompt", "raw", "check", "k", "k_auto", *PLAIN_SETTINGS)
+CONTROL_NAMES = ("pair", "prompt", "system", "raw", "check", "k", "k_auto", *PLAIN_SETTINGS)
+OWN_CONTROL_NAMES = ("own_target", "own_draft")  # only where the operator allows models of the visitor's own
 
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """A pair by name, a prompt, settings, and whether to compare with plain decoding."""
+    """A pair, a prompt, settings, and whether to compare with plain decoding.
 
-    pair: str
+    Attributes:
+        conversation: the turns before this one, and their caches; None outside a conversation.
+    """
+
+    pair: Pair
     prompt: str
     settings: RunSettings = field(default_factory=RunSettings)
     raw: bool = False
     check: bool = True
+    system: str = ""
+    conversation: Conversation | None = None
 
 
 def drafter_kinds(pair: Pair) -> tuple[str, ...]:
@@ -52,21 +63,42 @@ def drafter_kinds(pair: Pair) -> tuple[str, ...]:
     return (*pair.drafters, "none")
 
 
-def request_from(values: dict[str, Any]) -> RunRequest:
+def own_pair(target: str, draft: str) -> Pair:
+    """Two folders of the visitor's own as a pair; raises BadRequest when one is no folder."""
+    for what, folder in (("target", target), ("draft", draft)):
+        if (what == "target" or folder) and not Path(folder).is_dir():
+            raise BadRequest(
+                f"The {what} folder is {folder!r}, which is no folder here: give the full path of a model folder."
+            )
+    drafters = (*(("draft_model",) if draft else ()), "prompt_lookup", "early_exit")
+    return Pair(
+        name=OWN_PAIR, title="Own folders", target=target, target_params=0, draft=draft or None, drafters=drafters
+    )
+
+
+def chosen_pair(values: dict[str, Any], allow_own: bool) -> Pair:
+    """The pair that the controls name."""
+    if values["pair"] == OWN_PAIR and allow_own:
+        return own_pair(*(str(values.get(name) or "").strip() for name in OWN_CONTROL_NAMES))
+    return find_pair(values["pair"])
+
+
+def request_from(values: dict[str, Any], allow_own: bool = False) -> RunRequest:
     """The run that the controls ask for; raises BadRequest with the value, the choices and the remedy."""
-    prompt = values["prompt"]
+    prompt, system = values["prompt"], values["system"]
     if not isinstance(prompt, str) or not prompt.strip():
         raise BadRequest("The prompt is empty: write something for the model to answer.")
-    if len(prompt) > MAX_PROMPT_CHARS:
-        raise BadRequest(
-            f"The prompt has {len(prompt)} characters: at most {MAX_PROMPT_CHARS} fit here, so shorten it."
-        )
-    kinds = drafter_kinds(find_pair(values["pair"]))
+    for what, text in (("prompt", prompt), ("system message", system)):
+        if not isinstance(text, str) or len(text) > MAX_PROMPT_CHARS:
+            raise BadRequest(
+                f"The {what} has {len(text or '')} characters: at most {MAX_PROMPT_CHARS} fit here, so shorten it."
+            )
+    pair = chosen_pair(values, allow_own)
+    kinds = drafter_kinds(pair)
     if values["drafter"] not in kinds:
         raise BadRequest(f"The drafter is {values['drafter']!r}: with these models choose one of {', '.join(kinds)}.")
-    return RunRequest(
-        values["pair"], prompt, _settings_from(values), raw=bool(values["raw"]), check=bool(values["check"])
-    )
+    raw, check = bool(values["raw"]), bool(values["check"])
+    return RunRequest(pair, prompt, _settings_from(values), raw=raw, check=check, system=system.strip())
 
 
 def _settings_from(values: dict[str, Any]) -> RunSettings:
@@ -95,6 +127,7 @@ def control_values(lesson: Preset | None, pair: Pair) -> dict[str, Any]:
     return {
         "pair": pair.name,
         "prompt": prompt,
+        "system": "",
         "raw": raw,
         "check": True,
         "k": DEFAULT_K if settings.is_adaptive else settings.num_draft_tokens,

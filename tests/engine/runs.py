@@ -15,7 +15,7 @@ from specviz.drafters.base import Drafter
 from specviz.engine.hf_model import TransformersModel
 from specviz.engine.language_model import LanguageModel
 from specviz.engine.speculative import decode
-from specviz.engine.tokens import Vocabulary
+from specviz.engine.vocabulary import Vocabulary
 from specviz.events import Event
 from tests.tiny_models import tiny_draft_of, tiny_model
 from tests.tiny_tokenizers import byte_level_tokenizer

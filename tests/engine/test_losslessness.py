@@ -23,7 +23,7 @@ from tests.engine.runs import (
 from tests.tiny_models import FAMILIES, MAX_POSITIONS, build_model, tiny_model
 from tests.tiny_tokenizers import HARD_TEXT
 
-MOST_NEW, FEW_NEW = 24, 8  # a few prompts are answered at length, so that the many runs stay quick
+MOST_NEW, FEW_NEW = 18, 5  # one prompt of each kind is answered at length; the others keep the many runs quick
 EVERY_K = (1, 2, 3, 4, 5, 6, 7, 8, "auto")
 CHAT_PROMPTS = ("hello world", "what is the capital of France?", "naïve 한국어?")
 RAW_PROMPTS = (
@@ -42,7 +42,14 @@ RAW_PROMPTS = (
     "\n",
 )
 
-LONG_ANSWERS = ("chat: hello world", f"raw: {RAW_PROMPTS[2]!r}", "raw: 'hello hello hello hello hello'")
+LONG_ANSWERS = (
+    "chat: hello world",
+    f"raw: {RAW_PROMPTS[2]!r}",
+    f"raw: {HARD_TEXT!r}",
+    "raw: 'hello hello hello hello hello'",
+    "raw: 'a'",
+    "12 from the end",
+)
 
 
 @cache
@@ -54,6 +61,7 @@ def prompts() -> dict[str, list[int]]:
     long_text = vocabulary.encode("The dog sleeps on and on. " * 40, raw=True)[1]
     encoded |= {f"{room} from the end": long_text[: MAX_POSITIONS - room] for room in (1, 2, 5, 12)}
     assert len(encoded) >= 20
+    assert set(LONG_ANSWERS) <= set(encoded)
     assert sum(len(ids) == 1 for ids in encoded.values()) == 2
     return encoded
 
@@ -98,6 +106,7 @@ def test_the_references_are_worth_comparing_with(family):
     texts = list(reference(family).values())
     assert len({tuple(text) for text in texts}) >= 15, "different prompts are answered differently"
     long_ones = [text for text in texts if len(text) == MOST_NEW]
+    assert len(long_ones) == len(LONG_ANSWERS) - 1, "one of them meets the context's end"
     assert sum(len(set(text)) for text in long_ones) / len(long_ones) > MOST_NEW / 3, "the text wanders"
 
 

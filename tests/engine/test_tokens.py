@@ -7,7 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specviz.engine.tokens import TokenTexts, Vocabulary, prompt_info
+from specviz.engine.tokens import TokenTexts, prompt_info
+from specviz.engine.vocabulary import Vocabulary
 from specviz.errors import BadRequest
 from tests.engine.runs import finished, new_ids, rounds, run_events
 from tests.table_model import ScriptedDrafter, TableModel

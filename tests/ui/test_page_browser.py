@@ -35,7 +35,7 @@ def test_who_prefers_stillness_gets_the_first_round_standing(open_page, served: 
 
 
 def test_run_stop_in_the_middle_and_run_again(open_page, served: ServedPage):
-    served.script = lambda request: FakeRun(story(400, request.prompt, request.settings), delay=0.05)
+    served.script = lambda request: FakeRun(story(400, request.prompt, request.settings), delay=0.2)
     page = open_page()
     page.goto(served.url)
     page.locator("#sv-prompt textarea").fill("My own question")
@@ -65,7 +65,7 @@ def test_run_stop_in_the_middle_and_run_again(open_page, served: ServedPage):
 
 
 def test_run_during_a_run_begins_anew(open_page, served: ServedPage):
-    served.script = lambda request: FakeRun(story(5000, request.prompt, request.settings), delay=0.05)
+    served.script = lambda request: FakeRun(story(2000, request.prompt, request.settings), delay=0.2)
     page = open_page()
     page.goto(served.url)
     page.locator("#sv-prompt textarea").fill("First")
@@ -145,9 +145,9 @@ def test_a_trace_file_can_be_opened_and_a_bad_one_is_refused(open_page, served: 
 
 
 def test_two_visitors_do_not_disturb_each_other(open_page, served: ServedPage):
-    lengths = {"Question 0": 5000, "Question 1": 40}
+    lengths, delays = {"Question 0": 2000, "Question 1": 40}, {"Question 0": 0.5, "Question 1": 0.05}
     served.script = lambda request: FakeRun(
-        story(lengths[request.prompt], request.prompt, request.settings), delay=0.05
+        story(lengths[request.prompt], request.prompt, request.settings), delay=delays[request.prompt]
     )
     pages = [open_page(), open_page()]
     for number, page in enumerate(pages):
