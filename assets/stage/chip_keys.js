@@ -5,7 +5,6 @@ SpecViz.chipKeys = (() => {
   /** `lines`: see textLines; `fallback` takes the focus when its chip goes. */
   function listen(lines, fallback) {
     let current = null; // the chip that is the tab stop
-    let hadFocus = false;
 
     lines.node.addEventListener("keydown", (event) => {
       const step = STEPS[event.key];
@@ -16,13 +15,7 @@ SpecViz.chipKeys = (() => {
       const next = step(lines.indexOf(chip), lines.count);
       if (next >= 0 && next < lines.count) focus(lines.chipAt(next));
     });
-    lines.node.addEventListener("focusin", (event) => {
-      hadFocus = true;
-      makeTabStop(event.target.closest(".sv-chip"));
-    });
-    lines.node.addEventListener("focusout", (event) => {
-      hadFocus = lines.node.contains(event.relatedTarget);
-    });
+    lines.node.addEventListener("focusin", (event) => makeTabStop(event.target.closest(".sv-chip")));
 
     function focus(chip) {
       makeTabStop(chip);
@@ -38,15 +31,23 @@ SpecViz.chipKeys = (() => {
       chip.setAttribute("role", "button");
     }
 
-    /** After the chips have changed: the newest is the tab stop, unless somebody is on another one. */
-    function update() {
-      const isThere = current !== null && current.isConnected;
-      if (hadFocus && isThere && lines.node.contains(document.activeElement)) return;
-      if (hadFocus && !isThere) fallback.focus({ preventScroll: true });
+    /** Changes the chips: after it the newest is the tab stop, unless somebody is on another one that stays. */
+    function around(change) {
+      const hadFocus = lines.node.contains(document.activeElement);
+      const result = change();
+      if (!hadFocus) moveToNewest();
+      else if (!lines.node.contains(document.activeElement)) {
+        fallback.focus({ preventScroll: true });
+        moveToNewest();
+      }
+      return result;
+    }
+
+    function moveToNewest() {
       makeTabStop(lines.count > 0 ? lines.chipAt(lines.count - 1) : null);
     }
 
-    return { update };
+    return { around };
   }
 
   return { listen };

@@ -59,13 +59,19 @@ SpecViz.floating = (() => {
         else hide();
       });
       root.addEventListener("focusout", hide);
-      root.addEventListener("scroll", hide, { capture: true, passive: true });
+      root.addEventListener("scroll", onScroll, { capture: true, passive: true });
       root.addEventListener("keydown", (event) => {
         if (event.key !== "Escape" || anchor === null) return;
         event.stopPropagation();
         event.preventDefault();
         hide();
       }, { capture: true });
+    }
+
+    /** Focus scrolls its element into view, and the bubble goes along; under the pointer it would lose its place. */
+    function onScroll() {
+      if (anchor !== null && anchor === document.activeElement) place(node, anchor, isAbove);
+      else hide();
     }
 
     return { node, follow, hide, get anchor() { return anchor; } };

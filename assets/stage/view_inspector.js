@@ -130,6 +130,8 @@ SpecViz.inspectorView = (() => {
       delete node.dataset.beside;
       content.replaceChildren();
       for (const each of [token, pill, place, verdict]) each.textContent = "";
+      setData(pill, "origin", null);
+      for (const each of [previous, next]) setEnabled(each, true);
       mark();
     }
 

@@ -47,8 +47,7 @@ SpecViz.textView = (() => {
     }
 
     function drawPromptChips() {
-      promptLines.show(promptTokens, isUnfolded ? promptTokens.length : 0);
-      promptKeys.update();
+      promptKeys.around(() => promptLines.show(promptTokens, isUnfolded ? promptTokens.length : 0));
     }
 
     function drawPrompt(state) {
@@ -69,8 +68,7 @@ SpecViz.textView = (() => {
 
     function draw(state, frame) {
       drawPrompt(state);
-      const hasChanged = lines.show(state.tokens, frame.numTokens);
-      keys.update();
+      const hasChanged = keys.around(() => lines.show(state.tokens, frame.numTokens));
       markNewest(frame.newFrom);
       setText(numTokens, `${frame.numTokens} new token${frame.numTokens === 1 ? "" : "s"}`);
       if (hasChanged && isAtEnd) toTheEnd();

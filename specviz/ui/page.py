@@ -136,7 +136,7 @@ def _wire_address(
 
     def open_address(text: str) -> dict[gr.Component, Any]:
         if text in ("", "{}"):
-            return {}
+            return {stage: gr.skip()}
         shown, lesson, values = handlers.open_address(text, defaults)
         drafters = drafter_choices(find_pair(values["pair"]))
         updates: dict[gr.Component, Any] = {component: values[name] for name, component in in_address.items()}
@@ -148,7 +148,9 @@ def _wire_address(
     lesson_parts = [part for part in (controls.lesson, controls.lesson_text) if part is not None]
     demo.load(open_address, address, [stage, *lesson_parts, *in_address.values()], js=READ_ADDRESS, **QUICK)
     for name, component in in_address.items():
-        component.input(None, component, None, js=write_address(name))
+        # A textbox calls it an input only when a key was pressed; a paste is a change.
+        used = component.change if isinstance(component, gr.Textbox) else component.input
+        used(None, component, None, js=write_address(name), trigger_mode="always_last")
     if controls.lesson is not None:
         controls.lesson.input(None, controls.lesson, None, js=write_address("lesson", forget=IN_ADDRESS))
     if controls.recording is not None:

@@ -70,7 +70,7 @@ def test_a_link_fills_the_controls_and_stands_at_its_round(open_page, served):
     page = open_page()
     page.goto(f"{served.url}?k=6&seed=42&round=3#prompt=From%20a%20link%20%3Cb%3E")
     wait_for_stage(page, source="recording", player="paused", round=3)
-    page.wait_for_function("document.querySelector('#sv-prompt textarea').value === 'From a link <b>'")
+    page.wait_for_function("document.querySelector('#sv-prompt textarea')?.value === 'From a link <b>'")
     assert page.input_value("#sv-k input[type=number]") == "6"
 
 
@@ -93,4 +93,4 @@ def test_using_the_page_changes_the_address(open_page, served):
 def test_a_bad_link_gets_its_sentence(open_page, served):
     page = open_page()
     page.goto(f"{served.url}?k=many")
-    page.wait_for_function("document.querySelector('.sv-stage').textContent.includes('give a number there')")
+    page.wait_for_function("document.querySelector('.sv-stage')?.textContent.includes('give a number there')")

@@ -119,13 +119,13 @@ def test_a_run_without_earlier_turns_shows_none(open_stage):
 @pytest.mark.browser
 def test_following_up_in_the_page(open_page, served):
     page = open_page()
-    page.goto(served.url)
-    page.locator("#sv-prompt textarea").fill("First")
+    page.goto(f"{served.url}?raw=false#prompt=First")
+    page.wait_for_function("document.querySelector('#sv-prompt textarea')?.value === 'First'")
     page.click("#sv-run")
     wait_for_stage(page, source="live", phase="done")
     page.locator("#sv-prompt textarea").fill("Second")
     page.click("#sv-follow-up")
-    page.wait_for_function("document.querySelector('.sv-prompt').textContent.includes('Second')")
+    page.wait_for_function("document.querySelector('.sv-prompt')?.textContent.includes('Second')")
     wait_for_stage(page, source="live", phase="done")
     assert [request.prompt for request in served.requests] == ["First", "Second"]
     assert served.requests[1].conversation.history[0] == {"role": "user", "content": "First"}
