@@ -74,7 +74,7 @@ SpecViz.floating = (() => {
       else hide();
     }
 
-    return { node, follow, hide, get anchor() { return anchor; } };
+    return { node, follow, hide };
   }
 
   /** Under its anchor or above it, on the other side where there is no room; always inside the window. */

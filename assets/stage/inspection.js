@@ -251,5 +251,5 @@ SpecViz.inspection = (() => {
     return { parts, shares, total };
   }
 
-  return { inspect, neighbourOf, keyOf, addressOf, roundIndexOf, isGreedy, isNumber };
+  return { inspect, neighbourOf, keyOf, addressOf, roundIndexOf, isNumber };
 })();

@@ -9,8 +9,6 @@ SpecViz.inspectorParts = (() => {
   const { formatSeconds, formatBytes } = SpecViz.figures;
   const { capitalized } = SpecViz.sentence;
 
-  const glyphOf = (origin) => (STATUSES[origin] || ORIGINS[origin] || ORIGINS.unknown).glyph;
-
   function part(name, title, ...children) {
     return el("section", { class: `sv-part sv-part-${name}` }, el("h3", {}, title), children.flat(2));
   }
@@ -101,7 +99,8 @@ SpecViz.inspectorParts = (() => {
   }
 
   function markOf(origin) {
-    return el("i", { class: "sv-versus-mark", dataset: { origin }, role: "img", "aria-label": (STATUSES[origin] || ORIGINS[origin] || ORIGINS.unknown).word }, glyphOf(origin));
+    const { glyph, word } = STATUSES[origin] || ORIGINS[origin] || ORIGINS.unknown;
+    return el("i", { class: "sv-versus-mark", dataset: { origin }, role: "img", "aria-label": word }, glyph);
   }
 
   function sideBar(side, prob, whyMissing) {
@@ -177,5 +176,5 @@ SpecViz.inspectorParts = (() => {
     return el("tr", {}, head, el("td", {}, use.before), el("td", {}, use.peak), el("td", {}, after));
   }
 
-  return { diePart, comparisonPart, residualPart, passPart, timePart, cachesPart, glyphOf };
+  return { diePart, comparisonPart, residualPart, passPart, timePart, cachesPart };
 })();
