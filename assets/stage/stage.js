@@ -31,7 +31,8 @@ SpecViz.createStage = (root, { css = "", loadPlotly = null, onRest = null, now =
   };
 
   const sourceView = SpecViz.sourceView.createView();
-  const views = ["turnsView", "textView", "roundView", "proofView", "cachesView", "figuresView"].map((name) => SpecViz[name].createView());
+  const turns = SpecViz.turnsView.createView();
+  const views = ["textView", "roundView", "proofView", "cachesView", "figuresView"].map((name) => SpecViz[name].createView());
   const plots = loadPlotly ? SpecViz.plotsView.createView({ loadPlotly, onRound: commands.scrub }) : null;
   const transport = SpecViz.transportView.createView(commands);
   const body = el("div", { class: "sv-body" }, views.map((view) => view.node));
@@ -44,6 +45,7 @@ SpecViz.createStage = (root, { css = "", loadPlotly = null, onRest = null, now =
     { class: "sv-stage", role: "group", "aria-label": "Speculative decoding, step by step", tabindex: "-1" },
     css ? el("style", {}, css) : null,
     sourceView.node,
+    turns.node,
     body,
     plots ? plots.node : null,
     transport.node,
@@ -148,6 +150,7 @@ SpecViz.createStage = (root, { css = "", loadPlotly = null, onRest = null, now =
   function draw() {
     const frame = shownFrame();
     sourceView.draw(state, source);
+    turns.draw(state);
     for (const view of views) view.draw(state, frame);
     inspector.draw();
     if (plots) plots.draw(state, frame);
