@@ -3,29 +3,48 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
-
-from specviz import __version__
-from specviz.commands import COMMANDS
-from specviz.errors import SpecVizError
 
 INTERRUPTED = 130
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command; every SpecVizError becomes one sentence on stderr."""
-    args = _parser().parse_args(arguments)
+    """Run one command; every SpecVizError becomes one sentence on stderr, and so does an output that goes away."""
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - it lives as long as the process
+    name = "specviz"
     try:
-        return args.command.run(args)
-    except SpecVizError as error:
-        print(f"specviz {args.command.NAME}: {error}", file=sys.stderr)
-        return error.exit_code
+        from specviz.errors import SpecVizError
+
+        args = build_parser().parse_args(arguments)
+        name = f"specviz {args.command.NAME}"
+        try:
+            code = args.command.run(args)
+            sys.stdout.flush()
+            return code
+        except SpecVizError as error:
+            print(f"{name}: {error}", file=sys.stderr)
+            return error.exit_code
+    except BrokenPipeError:
+        close_quietly()  # whoever read the output has enough: no fault
+        return 0
+    except OSError as error:
+        if not _is_about_stdout(error):
+            raise
+        close_quietly()
+        print(f"{name}: the output cannot be written ({error.strerror}): send it elsewhere.", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
-        print(f"specviz {args.command.NAME}: interrupted", file=sys.stderr)
+        print(f"{name}: interrupted", file=sys.stderr)
         return INTERRUPTED
 
 
-def _parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of all commands."""
+    from specviz import __version__
+    from specviz.commands import COMMANDS
+
     parser = argparse.ArgumentParser(prog="python -m specviz", description="Real speculative decoding, made visible.")
     parser.add_argument("--version", action="version", version=f"specviz {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
@@ -36,5 +55,18 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def close_quietly() -> None:
+    """Point standard output at nothing, so that Python's last flush finds no broken pipe either."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _is_about_stdout(error: OSError) -> bool:
+    return error.filename is None
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        code = main()
+    except KeyboardInterrupt:  # before the command began
+        code = INTERRUPTED
+    sys.exit(code)

@@ -69,6 +69,8 @@ class RunSettings:
             value = getattr(self, name)
             if isinstance(value, (list, set)):
                 object.__setattr__(self, name, tuple(value))
+            elif not isinstance(value, tuple) and not (name == "eos_token_ids" and value is None):
+                raise BadRequest(f"{name} is {value!r}: give a list.")
         _one_of("drafter", self.drafter, DRAFTER_KINDS)
         _one_of("trace_detail", self.trace_detail, TRACE_DETAILS)
         if self.num_draft_tokens != "auto":
@@ -92,6 +94,8 @@ class RunSettings:
             _whole("a token id", token_id, 0, 2**31 - 1)
         if isinstance(self.stop, str) or not all(isinstance(s, str) for s in self.stop):
             raise BadRequest(f"stop is {self.stop!r}: give a list of strings.")
+        if any(0xD800 <= ord(char) <= 0xDFFF for s in self.stop for char in s):
+            raise BadRequest("A stop string has a lone surrogate, which no text has: remove it.")
         if any(s == "" for s in self.stop):
             raise BadRequest(
                 "A stop string is empty, and would end every text at once: give it at least one character."

@@ -138,6 +138,7 @@ class RunStarted(TypedDict):
     drafter: dict[str, Any]
     settings: dict[str, Any]
     versions: dict[str, str]
+    check: NotRequired[bool]
 
 
 class Prefill(TypedDict):
@@ -245,6 +246,7 @@ class Identity(TypedDict):
     why: NotRequired[str]
     first_difference: NotRequired[FirstDifference]
     plain_seconds: NotRequired[Seconds]
+    plain_tokens: NotRequired[int]
     plain_tokens_per_second: NotRequired[float | None]
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from specviz import __version__
 from specviz.config import RunSettings
-from specviz.errors import RunFailed, SpecVizError
+from specviz.errors import BadRequest, SpecVizError
 from specviz.events import SCHEMA_VERSION, Event, Identity, Message, RunFinished, RunStarted
 from specviz.trace.summary import SummaryFold
 
@@ -65,9 +65,15 @@ class Run:
         memory: KVMemory | None = None,
     ) -> None:
         from specviz.drafters import make_drafter
+        from specviz.engine.speculative import check_request
         from specviz.engine.tokens import prompt_info
 
         settings = settings or RunSettings()
+        for token_id in settings.eos_token_ids or ():
+            if token_id >= pair.vocabulary.size:
+                raise BadRequest(
+                    f"End token id {token_id} does not exist: the vocabulary ends at {pair.vocabulary.size - 1}."
+                )
         eos = pair.eos_token_ids if settings.eos_token_ids is None else frozenset(settings.eos_token_ids)
         self.settings = replace(settings, eos_token_ids=tuple(sorted(eos)))
         self.pair = pair
@@ -80,6 +86,7 @@ class Run:
         if history:
             self.prompt["history"] = list(history)
             self.prompt["earlier"] = pair.vocabulary.num_earlier_tokens(ids, system, history)
+        check_request(pair.target, ids, pair.vocabulary, self.settings, eos)
         self._memory = memory
         if memory is not None:
             self.prompt["reused"] = memory.reusable(pair.target, ids)
@@ -169,6 +176,7 @@ class Run:
             "drafter": self.drafter.describe() if self.drafter else {"kind": "none", "name": "none"},
             "settings": self.settings.to_dict(),
             "versions": {"specviz": __version__, "torch": _version("torch"), "transformers": _version("transformers")},
+            "check": self._check,
         }
 
 
@@ -185,9 +193,3 @@ def _version(package: str) -> str:
         return version(package)
     except PackageNotFoundError:
         return "unknown"
-
-
-def raise_if_failed(result: RunResult) -> None:
-    """For callers that want an exception: raises RunFailed with the run's own sentence."""
-    if result.error:
-        raise RunFailed(result.error)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from specviz.__main__ import _parser
+from specviz.__main__ import build_parser
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -32,13 +32,15 @@ def test_every_command_in_the_readme_parses():
     lines = [line.split("#")[0] for block in blocks("") for line in block.splitlines() if "-m specviz" in line]
     assert len(lines) >= 7
     for line in lines:
-        _parser().parse_args(shlex.split(line)[3:])
+        build_parser().parse_args(shlex.split(line)[3:])
 
 
 @pytest.mark.parametrize("text", [README, ARCHITECTURE], ids=["README", "ARCHITECTURE"])
 def test_every_path_that_is_named_exists(text):
     named = set(
-        re.findall(r"(?:^|[`(| ])((?:specviz|assets|presets|tests|engine|drafters|trace|ui|commands)/[\w./*-]*)", text)
+        re.findall(
+            r"(?:^|[`(| \]])((?:specviz|assets|presets|tests|engine|drafters|trace|ui|commands)/[\w./*-]*)", text
+        )
     )
     assert named
     for path in sorted(named):

@@ -4,6 +4,7 @@ SpecViz.proofView = (() => {
   const { term } = SpecViz.glossaryTips;
   const { quotedText } = SpecViz.sentence;
   const { speedupOf } = SpecViz.figures;
+  const FEWEST_TOKENS = 8; // a speed over fewer is chance
 
   function createView() {
     const identity = el("dd", { dataset: { proof: "identity" } });
@@ -18,15 +19,31 @@ SpecViz.proofView = (() => {
       setText(identity, identityText(state));
       setData(identity, "answer", state.identity ? String(state.identity.identical) : null);
       const factor = speedupOf(state);
-      setText(speedup, factor === null ? "not measured" : speedupText(factor, state.identity));
-      setData(speedup, "answer", factor === null ? null : factor > 1 ? "true" : "false");
+      const isClear = factor !== null && isLongEnough(state);
+      setText(speedup, isClear ? speedupText(factor, state.identity) : unmeasuredText(state, factor));
+      setData(speedup, "answer", !isClear ? null : factor > 1 ? "true" : "false");
     }
 
     return { node, draw };
   }
 
-  function identityText({ identity }) {
-    if (!identity) return "not checked in this run";
+  /** A check was asked for, and the run that it belongs to has not come to it yet. */
+  function isAwaited({ run, finished, failed, identity }) {
+    return Boolean(run && run.check && !identity && !failed && (!finished || finished.reason !== "cancelled"));
+  }
+
+  function isLongEnough({ finished }) {
+    return !finished || finished.counts.committed >= FEWEST_TOKENS;
+  }
+
+  function unmeasuredText(state, factor) {
+    if (factor !== null) return `not measured: ${state.finished.counts.committed} tokens are too few`;
+    return isAwaited(state) ? "measured when the run is over" : "not measured";
+  }
+
+  function identityText(state) {
+    const { identity } = state;
+    if (!identity) return isAwaited(state) ? "compared when the run is over" : "not checked in this run";
     if (identity.identical === true) return "yes, checked in this run";
     if (identity.identical === null) return `not comparable (${identity.why})`;
     return `no; ${differenceText(identity.first_difference)}`;
@@ -41,7 +58,7 @@ SpecViz.proofView = (() => {
   function speedupText(factor, identity) {
     const plain = identity.plain_tokens_per_second.toFixed(1);
     const verdict = factor < 1 ? "slower" : "faster";
-    return `${factor.toFixed(2)}×, ${verdict}; measured against ${plain} tokens/s in this session`;
+    return `${factor.toFixed(2)}×, ${verdict}; measured against ${plain} tokens/s in the same run`;
   }
 
   return { createView };

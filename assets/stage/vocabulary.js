@@ -21,7 +21,7 @@ SpecViz.vocabulary = (() => {
   const PHASES = {
     draft: { word: "Draft", means: "the drafter guesses the next tokens" },
     verify: { word: "Verify", means: "the target reads all guesses in one pass" },
-    judge: { word: "Judge", means: "guess by guess: does the target agree?" },
+    judge: { word: "Judge", means: "guess by guess, the target agrees or not" },
     rollback: { word: "Roll back", means: "what was not confirmed leaves the caches" },
     commit: { word: "Commit", means: "the kept tokens join the text" },
   };

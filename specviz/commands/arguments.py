@@ -87,6 +87,8 @@ def settings_given(args: argparse.Namespace) -> dict[str, Any]:
         value = getattr(args, name, None)
         if value is not None:
             given[_SETTING_OF_ARGUMENT.get(name, name)] = value
+    if "max_ngram" in given and "min_ngram" not in given:
+        given["min_ngram"] = min(RunSettings().min_ngram, given["max_ngram"])
     return given
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 
-from rich.console import Console
 from rich.text import Text
 
+from specviz.trace.terminal import PipeFriendlyConsole
 from specviz.trace.visible_text import visible_text
 
 NAME = "check-pair"
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _print(verdict: dict) -> None:
-    console = Console(highlight=False)
+    console = PipeFriendlyConsole(highlight=False)
     for reason in verdict["reasons"]:
         style, glyph = STYLES[reason["level"]]
         console.print(Text(f"{glyph} {reason['level']:8}", style).append(visible_text(reason["text"]), "default"))

@@ -223,9 +223,10 @@ def _safely(check: Callable[[], Check]) -> Check:
 
 
 def _print_table(checks: list[Check]) -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
+
+    from specviz.trace.terminal import PipeFriendlyConsole
 
     styles = {"ok": "green", "slow": "yellow", "warn": "yellow", "missing": "red"}
     table = Table(box=None, pad_edge=False)
@@ -237,4 +238,4 @@ def _print_table(checks: list[Check]) -> None:
         if check.remedy:
             found.append(f"\n-> {check.remedy}", style="bold")
         table.add_row(check.name, Text(check.status, style=styles[check.status]), found)
-    Console().print(table)
+    PipeFriendlyConsole().print(table)

@@ -6,14 +6,16 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from specviz.commands.arguments import add_model_arguments, add_settings_arguments, read_prompt, settings_given
 from specviz.config import RunSettings
 from specviz.errors import BadRequest
-from specviz.events import Event, Round, Token
+from specviz.events import Event
 from specviz.metrics import walltime_speedup
 from specviz.presets import Preset, find_preset
+from specviz.trace.closing import committed_tokens
 from specviz.trace.sentences import identity_sentence
 from specviz.trace.summary import summarize
 from specviz.trace.visible_text import encodable_text, visible_text
@@ -48,7 +50,9 @@ def run(args: argparse.Namespace) -> int:
     prompt = read_prompt(args.prompt, args.prompt_file, preset.prompt if preset else None)
     sources = _models(args, preset)
     settings = _settings(args, preset, has_draft=sources["draft"] is not None)
-    if args.trace:
+    if args.trace is not None:
+        if args.prompt_file is not None and Path(args.trace).resolve() == Path(args.prompt_file).resolve():
+            raise BadRequest(f"--trace and --prompt-file are both {args.trace!r}: give the trace a file of its own.")
         require_writable(args.trace)
 
     from specviz.engine.loader import load_pair
@@ -105,7 +109,7 @@ def _echo(events: Iterator[Event], settings: RunSettings) -> Iterator[Event]:
     from specviz.engine.stopping import GeneratedText
 
     text, num_shown = GeneratedText(settings.stop), 0
-    for event in events:
+    for event in _ended_by_a_line(events):
         if event["type"] == "round":
             for token in committed_tokens(event):
                 text.append(token)
@@ -117,10 +121,12 @@ def _echo(events: Iterator[Event], settings: RunSettings) -> Iterator[Event]:
         yield event
 
 
-def committed_tokens(event: Round) -> list[Token]:
-    """The token objects that a round committed, in order."""
-    accepted = [token for token in event["draft"] if token["status"] == "accepted"]
-    return accepted if event["extra"] is None else [*accepted, event["extra"]]
+def _ended_by_a_line(events: Iterator[Event]) -> Iterator[Event]:
+    try:
+        yield from events
+    except KeyboardInterrupt:
+        _write("\n")
+        raise
 
 
 def _write(text: str) -> None:
@@ -147,4 +153,12 @@ def _note_summary(summary: dict[str, Any]) -> None:
         _note(identity_sentence(summary["identity"]))
         speedup = walltime_speedup(speed, summary["identity"].get("plain_tokens_per_second"))
         if speedup is not None:
-            _note(f"{speedup:.2f}x the tokens/s of plain decoding, measured in this run.")
+            _note(speedup_sentence(speedup, counts["committed"], summary["metrics"]["mean_tokens_per_round"]))
+
+
+def speedup_sentence(speedup: float, num_tokens: int, mean_tokens_per_round: float) -> str:
+    """The measured ratio, and what stands against reading too much into it."""
+    said = f"{speedup:.2f}x the tokens/s of plain decoding, measured once over {num_tokens} tokens"
+    if speedup > mean_tokens_per_round:
+        said += f"; {mean_tokens_per_round:.2f} tokens a pass cannot give more than that factor, the rest is noise"
+    return f"{said}."

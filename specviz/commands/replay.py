@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import sys
 import time
 from typing import TextIO
@@ -40,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Returns 0; a reader of the output that goes away early is no fault.
+    """Returns 0.
 
     Raises:
         BadRequest: the file is no valid trace, the page cannot be written there, or --speed or --round has
@@ -54,16 +53,12 @@ def run(args: argparse.Namespace) -> int:
     if args.speed is not None and not (math.isfinite(args.speed) and args.speed > 0):
         raise BadRequest(f"--speed is {args.speed:g}: give a number above 0, 1 being the recorded pace.")
     trace = read_trace(sys.stdin.buffer if args.file == "-" else args.file)
-    try:
-        if args.html is not None:
-            _write_page(trace, args.html, sys.stderr if args.json else sys.stdout)
-        if args.json:
-            _print_json(trace)
-        elif args.html is None:
-            _replay(trace, args.speed, args.round)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        _close_quietly()
+    if args.html is not None:
+        _write_page(trace, args.html, sys.stderr if args.json else sys.stdout)
+    if args.json:
+        _print_json(trace)
+    elif args.html is None:
+        _replay(trace, args.speed, args.round)
     return 0
 
 
@@ -98,8 +93,3 @@ def _round_of(trace: Trace, number: int) -> Round:
     if not 1 <= number <= len(rounds):
         raise BadRequest(f"--round is {number}: this trace has the rounds 1 to {len(rounds)}.")
     return rounds[number - 1]
-
-
-def _close_quietly() -> None:
-    """Point standard output at nothing, so that Python's last flush finds no broken pipe either."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -45,6 +45,7 @@ class DraftModel:
             "name": self.name,
             "revision": self.model.revision,
             "dtype": str(self.model.dtype).removeprefix("torch."),
+            "precision": getattr(self.model, "precision", None),
             "device": str(self.model.device),
             "num_layers": self.model.num_layers,
             "num_params": self.model.num_params,

@@ -41,8 +41,9 @@ class TransformersModel:
         self.max_positions = context_length(config)
         self.vocab_size: int = model.get_output_embeddings().weight.shape[0]
         self.num_params = sum(parameter.numel() for parameter in model.parameters())
-        self.weight_bytes = sum(tensor.numel() * tensor.element_size() for tensor in _tensors(model))
+        self.weight_bytes = sum(_num_bytes(tensor) for tensor in _tensors(model))
         self.dtype = model.dtype
+        self.precision = str(model.dtype).removeprefix("torch.")  # of the weights; "int8" or "int4" when quantized
         self.device = model.get_input_embeddings().weight.device
         self.kv_bytes_per_position = self._measure_cache()
 
@@ -147,6 +148,14 @@ def context_length(config: PretrainedConfig) -> int | None:
 
 def _tensors(model: nn.Module) -> list[torch.Tensor]:
     return [*model.parameters(), *model.buffers()]
+
+
+def _num_bytes(tensor: torch.Tensor) -> int:
+    """Bytes that a weight takes; optimum-quanto's hold packed numbers and their scales inside."""
+    parts = [getattr(tensor, name, None) for name in ("_data", "_scale", "_shift")]
+    if parts[0] is None:
+        return tensor.numel() * tensor.element_size()
+    return sum(_num_bytes(part) for part in parts if isinstance(part, torch.Tensor))
 
 
 def _module_with_layers(model: PreTrainedModel, num_layers: int, name: str) -> PreTrainedModel:

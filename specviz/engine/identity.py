@@ -54,15 +54,16 @@ def compare_with_plain(
         eos_token_ids=eos_token_ids,
         is_cancelled=is_cancelled,
     )
+    if plain["reason"] == "cancelled":
+        return {"type": "identity", "against": "plain", "identical": None, "why": WHY_STOPPED}
     event: Identity = {
         "type": "identity",
         "against": "plain",
         "identical": None,
         "plain_seconds": plain["seconds"],
+        "plain_tokens": len(plain["token_ids"]),
         "plain_tokens_per_second": plain["metrics"]["tokens_per_second"],
     }
-    if plain["reason"] == "cancelled":
-        return {**event, "why": WHY_STOPPED}
     if not settings.is_greedy:
         return {**event, "why": WHY_SAMPLED}
     event["identical"] = plain["token_ids"] == finished["token_ids"]

@@ -5,10 +5,15 @@ Safetensors only, and never code that came with a model (`trust_remote_code` sta
 
 from __future__ import annotations
 
+import os
+import re
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from specviz.engine.embedded import EMBEDDED_NAME, embedded_model_dir
 from specviz.engine.language_model import LanguageModel
@@ -21,6 +26,7 @@ if TYPE_CHECKING:
     from specviz.engine.vocabulary import Vocabulary
 
 EMBEDDED_SOURCE = "embedded"
+SECONDS_TO_ASK_THE_HUB = 3
 DEVICES = ("auto", "cpu", "cuda", "mps")
 DTYPES = ("auto", "bfloat16", "float16", "float32")
 DRAFT_PRECISIONS = (*DTYPES, "int8", "int4")
@@ -93,6 +99,8 @@ def load_pair(
         if is_quantized:
             _quantize(module, draft_precision)
         draft_model = TransformersModel(module, name, draft_revision or _found_revision(module))
+        if is_quantized:
+            draft_model.precision = draft_precision
         refuse_unfit_draft(vocabulary, draft_vocabulary, draft_model, module.get_input_embeddings().weight.shape[0])
     return ModelPair(target_model, vocabulary, draft_model, eos_token_ids)
 
@@ -101,7 +109,13 @@ def locate(source: str | None) -> tuple[str, str]:
     """(what transformers loads, the name to show) of a folder, a hub id, or the embedded model (None)."""
     if source is None or source == EMBEDDED_SOURCE:
         return str(embedded_model_dir()), EMBEDDED_NAME
-    return source, Path(source).name if Path(source).is_dir() else source
+    if Path(source).is_dir():
+        return source, Path(source).resolve().name
+    if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", source) or source.startswith("."):
+        raise BadRequest(
+            f"{source!r} is no folder here and no hub id: name a model folder, or a hub id such as owner/model."
+        )
+    return source, source
 
 
 def choose_device(device: str) -> torch.device:
@@ -145,7 +159,7 @@ def load_tokenizer(source: str, revision: str | None = None):
 
     logging.disable_progress_bar()
     with clear_errors(source):
-        return AutoTokenizer.from_pretrained(source, revision=revision, trust_remote_code=False)
+        return AutoTokenizer.from_pretrained(source, revision=revision, trust_remote_code=False, **_hub_options(source))
 
 
 def _load_module(source: str, device: torch.device, dtype: torch.dtype, revision: str | None) -> PreTrainedModel:
@@ -153,10 +167,47 @@ def _load_module(source: str, device: torch.device, dtype: torch.dtype, revision
 
     spread = {"device_map": "auto"} if device.type == "cuda" else {}
     with clear_errors(source):
-        module = AutoModelForCausalLM.from_pretrained(
-            source, revision=revision, dtype=dtype, use_safetensors=True, trust_remote_code=False, **spread
+        module, found = AutoModelForCausalLM.from_pretrained(
+            source,
+            revision=revision,
+            dtype=dtype,
+            use_safetensors=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+            **_hub_options(source),
+            **spread,
         )
+        _refuse_missing_weights(source, found)
         return module if spread else module.to(device)
+
+
+def _refuse_missing_weights(source: str, found: dict) -> None:
+    """Without this transformers fills the gaps with random numbers, and only warns."""
+    lacking = sorted(str(name) for name in (*found["missing_keys"], *found["mismatched_keys"]))
+    if lacking:
+        raise BadRequest(
+            f"{source!r} lacks {len(lacking)} of its weights, or has them in another shape (the first is {lacking[0]}): "
+            "fetch the model again, or choose another."
+        )
+
+
+def _hub_options(source: str) -> dict[str, bool]:
+    """Without a hub only what was downloaded before is looked at, instead of a minute of retries."""
+    return {} if Path(source).is_dir() or _hub_answers() else {"local_files_only": True}
+
+
+@cache
+def _hub_answers() -> bool:
+    if any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")):
+        return True  # only the proxy knows
+    from huggingface_hub.constants import ENDPOINT
+
+    address = urlsplit(ENDPOINT)
+    try:
+        socket.create_connection((address.hostname, address.port or 443), timeout=SECONDS_TO_ASK_THE_HUB).close()
+    except OSError:
+        return False
+    return True
 
 
 def _eos_token_ids(module: PreTrainedModel) -> frozenset[int]:
@@ -207,5 +258,5 @@ class clear_errors:
             where = "in that folder" if Path(self._source).is_dir() else "as a folder here or on the hub"
             raise BadRequest(
                 f"{self._source!r} could not be loaded {where} as a causal language model with safetensors weights "
-                f"({first_line[:300]}): name a folder or a hub id that holds one, or leave it out for the embedded model."
+                f"({first_line[:300]}): name a folder or a hub id that holds one."
             ) from error

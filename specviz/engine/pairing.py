@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from specviz.engine.language_model import LanguageModel
@@ -68,6 +69,9 @@ def inspect_candidate(source: str, name: str, dtype: torch.dtype, revision: str 
     with clear_errors(source):
         config = AutoConfig.from_pretrained(source, revision=revision, trust_remote_code=False)
     text_config = config.get_text_config(decoder=True)
+    if Path(source).is_dir() and not list(Path(source).glob("*.safetensors")):
+        refusal = f"{name} has no safetensors weights in its folder: convert them, other formats are never loaded."
+        return Candidate(name, vocabulary, text_config.vocab_size, None, refusal)
     try:
         with init_empty_weights(include_buffers=True), torch.device("meta"):
             module = AutoModelForCausalLM.from_config(config, dtype=dtype, trust_remote_code=False)
@@ -178,9 +182,8 @@ def _width_reason(target: Candidate, draft: Candidate) -> Reason:
         text = f"The draft has embeddings for {draft.num_embeddings} ids, but the tokenizer has {size}: it cannot read them all."
         return Reason("vocabulary_width", "refused", text)
     if widths[0] == widths[1]:
-        return Reason(
-            "vocabulary_width", "ok", f"Both heads are {widths[0]} wide; ids from {size} on are padding and cut off."
-        )
+        padding = f"; ids from {size} on are padding and cut off" if widths[0] > size else ""
+        return Reason("vocabulary_width", "ok", f"Both heads are {widths[0]} wide{padding}.")
     text = f"The target's head is {widths[0]} wide, the draft's {widths[1]}: compared over the {size} ids of the tokenizer."
     return Reason("vocabulary_width", "ok", text)
 

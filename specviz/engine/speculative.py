@@ -73,6 +73,34 @@ def decode(
     yield from run.clock.hand_over(run.finished(reason))
 
 
+def check_request(
+    target: LanguageModel,
+    prompt_ids: Sequence[int],
+    vocabulary: Vocabulary,
+    settings: RunSettings,
+    eos_token_ids: frozenset[int],
+) -> LogitsPipeline:
+    """The run's logits pipeline, if the run can be made at all.
+
+    Raises:
+        BadRequest: the prompt does not fit the target, or the settings do not fit the vocabulary.
+    """
+    vocab_size = min(target.vocab_size, vocabulary.size)
+    if not prompt_ids:
+        raise BadRequest("The prompt has no tokens: type something.")
+    if target.max_positions is not None and len(prompt_ids) >= target.max_positions:
+        raise BadRequest(
+            f"The prompt has {len(prompt_ids)} tokens, and {target.name} holds {target.max_positions} with the answer: "
+            "shorten it."
+        )
+    if (largest := max(prompt_ids)) >= vocab_size:
+        raise BadRequest(
+            f"The prompt has token id {largest}, but {target.name} knows ids below {vocab_size}: "
+            "use the model's own tokenizer."
+        )
+    return LogitsPipeline(settings, vocab_size, len(prompt_ids), eos_token_ids)
+
+
 class _Run:
     """The private state of one run."""
 
@@ -96,10 +124,8 @@ class _Run:
         self.metrics = MetricsFold()
         self.prefill_seconds = 0.0
         self._is_cancelled = is_cancelled
-        self._refuse_unfit_prompt(vocabulary)
 
-        vocab_size = min(target.vocab_size, vocabulary.size)
-        self.pipeline = LogitsPipeline(settings, vocab_size, self.num_prompt, eos_token_ids)
+        self.pipeline = check_request(target, prompt_ids, vocabulary, settings, eos_token_ids)
         self.dice = Dice(settings.seed)
         self.texts = TokenTexts(vocabulary, prompt_ids[-TAIL_TOKENS:])
         self.generated = GeneratedText(settings.stop)
@@ -314,17 +340,3 @@ class _Run:
 
     def _draft_cache_use(self, before: int | None, peak: int | None) -> CacheUse | None:
         return None if before is None else self._cache_use(self.session.cache, before, peak)
-
-    def _refuse_unfit_prompt(self, vocabulary: Vocabulary) -> None:
-        if not self.committed:
-            raise BadRequest("The prompt has no tokens: type something.")
-        longest = self.target.max_positions
-        if longest is not None and self.num_prompt >= longest:
-            raise BadRequest(
-                f"The prompt has {self.num_prompt} tokens, and {self.target.name} holds {longest} with the answer: shorten it."
-            )
-        if (largest := max(self.committed)) >= min(self.target.vocab_size, vocabulary.size):
-            raise BadRequest(
-                f"The prompt has token id {largest}, but {self.target.name} knows ids below "
-                f"{min(self.target.vocab_size, vocabulary.size)}: use the model's own tokenizer."
-            )

@@ -58,54 +58,62 @@ class StopRules:
 class GeneratedText:
     """The new text of a run, searched for stop strings as it grows.
 
-    Stop strings are looked for in the text with its special tokens written out, in generated text
-    only, across tokens and rounds.
+    A stop string is looked for in generated text only, across tokens and rounds, both in the text that a
+    reader sees and in the text with its special tokens written out.
     """
 
     def __init__(self, stop_strings: Sequence[str]) -> None:
         self._stop_strings = tuple(stop_strings)
         self._longest = max((len(stop) for stop in stop_strings), default=0)
         self._special_spans: list[tuple[int, int]] = []
-        self._stopped_at: int | None = None
+        self._stopped_at: int | None = None  # in the shown text
         self.text = ""
+        self._shown = ""
 
     def append(self, token: Token) -> bool:
         """Add a committed token; True when it completes a stop string."""
-        length_before = len(self.text)
+        before, shown_before = len(self.text), len(self._shown)
         self.text += token["text"]
         if token.get("special"):
-            self._special_spans.append((length_before, len(self.text)))
-        search_from = max(0, length_before - self._longest + 1)
-        starts = [self.text.find(stop, search_from) for stop in self._stop_strings]
-        found = [start for start in starts if start >= 0]
-        if found:
-            self._stopped_at = min(found)
-        return bool(found)
+            self._special_spans.append((before, len(self.text)))
+        else:
+            self._shown += token["text"]
+        starts = [self._num_shown_before(start) for start in self._starts(self.text, before)]
+        starts += self._starts(self._shown, shown_before)
+        if starts:
+            self._stopped_at = min(starts)
+        return bool(starts)
 
     @property
     def output_text(self) -> str:
         """The text for a reader: without special tokens, and from the stop string on nothing."""
-        return self._without_special(len(self.text) if self._stopped_at is None else self._stopped_at)
+        return self._shown if self._stopped_at is None else self._shown[: self._stopped_at]
 
     @property
     def streamable_text(self) -> str:
         """`output_text` as far as it is certain: an end that may begin a stop string is held back."""
         if self._stopped_at is not None:
             return self.output_text
-        longest_tail = min(self._longest - 1, len(self.text))
-        for num_held in range(longest_tail, 0, -1):
-            tail = self.text[-num_held:]
-            if any(stop.startswith(tail) for stop in self._stop_strings):
-                return self._without_special(len(self.text) - num_held)
-        return self.output_text
+        held_from = self._num_shown_before(len(self.text) - self._num_held(self.text))
+        return self._shown[: min(held_from, len(self._shown) - self._num_held(self._shown))]
 
-    def _without_special(self, end: int) -> str:
-        parts, start = [], 0
-        for span_start, span_end in self._special_spans:
-            if span_start >= end:
-                break
-            parts.append(self.text[start:span_start])
-            start = span_end
-        if start < end:
-            parts.append(self.text[start:end])
-        return "".join(parts)
+    def _starts(self, text: str, length_before: int) -> list[int]:
+        """Where stop strings begin that end in what was just added."""
+        search_from = max(0, length_before - self._longest + 1)
+        starts = [text.find(stop, search_from) for stop in self._stop_strings] if len(text) > length_before else []
+        return [start for start in starts if start >= 0]
+
+    def _num_held(self, text: str) -> int:
+        """How many characters at the end may begin a stop string."""
+        for num_held in range(min(self._longest - 1, len(text)), 0, -1):
+            tail = text[-num_held:]
+            if any(stop.startswith(tail) for stop in self._stop_strings):
+                return num_held
+        return 0
+
+    def _num_shown_before(self, end: int) -> int:
+        """How many of the first `end` characters of `text` a reader sees."""
+        hidden = sum(
+            min(span_end, end) - span_start for span_start, span_end in self._special_spans if span_start < end
+        )
+        return end - hidden

@@ -122,13 +122,17 @@ class Vocabulary:
         Raises:
             BadRequest: nothing to read, or text that is not text (lone surrogates).
         """
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
+        _refuse_non_text("The prompt", text)
+        _refuse_non_text("The system message", system or "")
+        for message in history:
+            _refuse_non_text("An earlier turn", message["content"])
+        is_raw = raw or not self.tokenizer.chat_template
+        if is_raw and (system or history):
             raise BadRequest(
-                f"The prompt has the lone surrogate {text[error.start]!r} at position {error.start}: remove it."
-            ) from None
-        if raw or not self.tokenizer.chat_template:
+                "A system message and earlier turns need a chat template, and this prompt is given without one: "
+                "leave them out, or take a chat model and no raw prompt."
+            )
+        if is_raw:
             templated = text
             ids = list(self.tokenizer(text).input_ids)
         elif not text.strip():
@@ -164,6 +168,16 @@ class Vocabulary:
                 f"The model's chat template does not take the messages {roles} ({error}): "
                 "leave the system message out, or give the prompt raw."
             ) from error
+
+
+def _refuse_non_text(what: str, text: object) -> None:
+    if not isinstance(text, str):
+        raise BadRequest(f"{what} is {text!r}, which is no text: give a string.")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        surrogate = text[error.start]
+        raise BadRequest(f"{what} has the lone surrogate {surrogate!r} at position {error.start}: remove it.") from None
 
 
 def _system(text: str | None) -> list[Message]:

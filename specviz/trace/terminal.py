@@ -63,7 +63,7 @@ class TraceTerminal:
     """
 
     def __init__(self, file: TextIO, width: int | None = None):
-        self.console = _PipeFriendlyConsole(file=file, width=width, highlight=False, markup=False, emoji=False)
+        self.console = PipeFriendlyConsole(file=file, width=width, highlight=False, markup=False, emoji=False)
         self.encoding = getattr(file, "encoding", None) or "utf-8"
         self.has_signs = _can_write("✓✗✂→…·×≥␊", self.encoding)
 
@@ -156,7 +156,7 @@ class TraceTerminal:
         return encodable_text(text, self.encoding)
 
 
-class _PipeFriendlyConsole(Console):
+class PipeFriendlyConsole(Console):
     """A console that tells its caller when the reader has gone (`replay t.jsonl | head`)."""
 
     def on_broken_pipe(self) -> None:

@@ -22,6 +22,10 @@ MAX_ADDRESS_CHARS = 100_000
 
 READ_ADDRESS = f"() => {{ {address_script()}\nreturn [JSON.stringify(SpecViz.address.read(location))]; }}"
 
+FORGET_RECORDING = (
+    f"() => {{ {address_script()}\nSpecViz.address.write({{ recording: null, round: null }}); return []; }}"
+)
+
 
 def write_address(name: str, forget: Iterable[str] = ()) -> str:
     """The script that notes a control's new value in the address, and takes the names in `forget` out of it."""
@@ -40,6 +44,10 @@ def values_in(text: str, lessons: dict[str, Preset], defaults: dict[str, Any]) -
         BadRequest: the address names settings that cannot be run; says which.
     """
     given = _parsed(text)
+    if given.get("lesson", "") not in ("", *lessons):
+        raise BadRequest(
+            f"The address of this page names the lesson {given['lesson']!r}: choose one of {', '.join(lessons)}."
+        )
     lesson = lessons.get(given.get("lesson", ""))
     values = dict(defaults) if lesson is None else control_values(lesson, lesson.pair)
     for name in IN_ADDRESS:

@@ -26,6 +26,8 @@ DRAFTER_WORDS = {
     "none": "None (plain)",
 }
 
+# Beyond this the browser takes no more; between it and MAX_PROMPT_CHARS the page says how much too long it is.
+LONGEST_TYPED = 10 * MAX_PROMPT_CHARS
 OWN_DRAFTER_CHOICES = [(word, kind) for kind, word in DRAFTER_WORDS.items()]
 
 Parts = dict[str, gr.Component | None]
@@ -55,7 +57,7 @@ def build_controls(
     first = control_values(lessons[0] if lessons else None, pairs[0])
     with gr.Column(elem_id="sv-ask", elem_classes="sv-panel"):
         prompt = gr.Textbox(
-            first["prompt"], label="Prompt", lines=4, max_lines=5, max_length=MAX_PROMPT_CHARS, elem_id="sv-prompt"
+            first["prompt"], label="Prompt", lines=4, max_lines=5, max_length=LONGEST_TYPED, elem_id="sv-prompt"
         )
         with gr.Row(elem_id="sv-go"):
             run = gr.Button("Run", variant="primary", elem_id="sv-run")
@@ -111,7 +113,7 @@ def _asking(first: dict[str, Any]) -> dict[str, gr.Component]:
             label="System message (empty: the model's own)",
             lines=1,
             max_lines=3,
-            max_length=MAX_PROMPT_CHARS,
+            max_length=LONGEST_TYPED,
             elem_id="sv-system",
         ),
         "raw": gr.Checkbox(first["raw"], label="Raw prompt, no chat template", elem_id="sv-raw"),
@@ -124,11 +126,11 @@ def _sampling(first: dict[str, Any]) -> dict[str, gr.Component]:
             0, 2, first["temperature"], step=0.1, label="Temperature, 0 is greedy", elem_id="sv-temperature"
         ),
         "top_p": gr.Slider(0.05, 1, first["top_p"], step=0.05, label="Top-p, 1 is off", elem_id="sv-top-p"),
-        "top_k": gr.Number(first["top_k"], label="Top-k, 0 is off", precision=0, elem_id="sv-top-k"),
+        "top_k": gr.Number(first["top_k"], label="Top-k, 0 is off", elem_id="sv-top-k"),
         "max_new_tokens": gr.Slider(
             1, MAX_NEW_TOKENS, first["max_new_tokens"], step=1, label="New tokens", elem_id="sv-tokens"
         ),
-        "seed": gr.Number(first["seed"], label="Seed", precision=0, elem_id="sv-seed"),
+        "seed": gr.Number(first["seed"], label="Seed", elem_id="sv-seed"),
     }
 
 
@@ -141,7 +143,7 @@ def _drafter_details(first: dict[str, Any]) -> dict[str, gr.Component]:
             1, MAX_NGRAM, first["min_ngram"], step=1, label="Prompt lookup: shortest match", elem_id="sv-min-ngram"
         ),
         "exit_layer": gr.Number(
-            first["exit_layer"], label="Early exit: layer, 0 is a third of them", precision=0, elem_id="sv-exit-layer"
+            first["exit_layer"], label="Early exit: layer, 0 is a third of them", elem_id="sv-exit-layer"
         ),
     }
 

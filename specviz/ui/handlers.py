@@ -26,6 +26,9 @@ from specviz.ui.run_request import OWN_PAIR, RunRequest, control_values, request
 RunFactory = Callable[[RunRequest, Notify], RunLike]
 
 
+INCOMPLETE = "This trace is incomplete: it ends before the run did."
+
+
 class Handlers:
     """The page's handlers over one registry of runs.
 
@@ -110,7 +113,7 @@ class Handlers:
         except SpecVizError as error:
             yield refusal(error)
             return
-        yield from recording_messages(trace)
+        yield from recording_messages(trace, error=INCOMPLETE if trace.is_incomplete else "")
 
     def open_address(self, text: str, defaults: dict[str, Any]) -> tuple[str | None, str | None, dict[str, Any]]:
         """What a link asks for: a message for the stage (None: leave it), a lesson's name, and the controls' values."""
@@ -119,8 +122,12 @@ class Handlers:
         except SpecVizError as error:
             return refusal(error), None, dict(defaults)
         recording = recording_in(text)
-        if recording not in self._recordings:
+        if not recording:
             return None, lesson, values
+        if recording not in self._recordings:
+            choices = ", ".join(self._recordings)
+            error = BadRequest(f"The address of this page names the recording {recording!r}: choose one of {choices}.")
+            return refusal(error), lesson, values
         return "".join(recording_messages(self._recordings[recording].events, recording)), lesson, values
 
     def choose_lesson(self, name: str) -> tuple[str, dict[str, Any]]:

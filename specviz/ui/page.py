@@ -12,7 +12,7 @@ os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 import gradio as gr
 
 from specviz.presets import Preset, find_pair, load_lessons, load_pairs
-from specviz.ui.address import IN_ADDRESS, READ_ADDRESS, write_address
+from specviz.ui.address import FORGET_RECORDING, IN_ADDRESS, READ_ADDRESS, write_address
 from specviz.ui.controls import Controls, build_controls, drafter_choices
 from specviz.ui.handlers import Handlers, RunFactory
 from specviz.ui.messages import RECORDING, message
@@ -93,12 +93,19 @@ def _wire(controls: Controls, stage: gr.HTML, handlers: Handlers) -> None:
     def follow_up(given: dict[gr.Component, Any], request: gr.Request) -> Iterator[str]:
         yield from handlers.run({name: given[component] for name, component in values.items()}, request, True)
 
+    recording = [controls.recording] if controls.recording is not None else []
+
+    def begin() -> list[Any]:
+        return [handlers.begin(), *(None for _ in recording)]
+
     for triggers, start in (
         ([controls.run.click, values["prompt"].submit], run),
         ([controls.follow_up.click], follow_up),
     ):
         # May be pressed while a run goes on: the new one ends it (see `RunRegistry.register`).
-        pressed = gr.on(triggers, handlers.begin, None, stage, trigger_mode="multiple", **QUICK)
+        pressed = gr.on(
+            triggers, begin, None, [stage, *recording], js=FORGET_RECORDING, trigger_mode="multiple", **QUICK
+        )
         runs = pressed.then(
             start,
             set(values.values()),
@@ -112,6 +119,7 @@ def _wire(controls: Controls, stage: gr.HTML, handlers: Handlers) -> None:
     controls.stop.click(handlers.stop, None, None, **QUICK)
     values["pair"].change(handlers.choose_pair, [values["pair"], values["drafter"]], values["drafter"], **QUICK)
     controls.upload.upload(handlers.open_file, controls.upload, stage, **STREAMING)
+    controls.upload.upload(lambda: [None for _ in recording], None, recording, js=FORGET_RECORDING, **QUICK)
     if controls.recording is not None:
         controls.recording.select(handlers.open_recording, controls.recording, stage, **STREAMING)
     if controls.lesson is not None:

@@ -36,13 +36,14 @@ def load_recordings(folder: Path = RECORDINGS_DIR) -> tuple[Recording, ...]:
     return tuple(_load(path) for path in sorted(folder.glob("*.jsonl")))
 
 
-def recording_messages(events: list[dict[str, Any]], name: str = "") -> Iterator[str]:
+def recording_messages(events: list[dict[str, Any]], name: str = "", error: str = "") -> Iterator[str]:
     """The messages that put a recorded run on the stage; it may be put there again and again.
 
     Args:
         name: of a recording of the gallery, so that the page's address can name it.
+        error: a sentence that is shown with it.
     """
-    more = {"recording": name} if name else {}
+    more = {key: text for key, text in (("recording", name), ("error", error)) if text}
     return message_in_parts(f"recording-{secrets.token_hex(4)}", events, source=RECORDING, **more)
 
 

@@ -102,6 +102,14 @@ def request_from(values: dict[str, Any], allow_own: bool = False) -> RunRequest:
 
 
 def _settings_from(values: dict[str, Any]) -> RunSettings:
+    longest, shortest = (
+        _whole(f"The {which} match", values[name], 1, MAX_NGRAM)
+        for which, name in (("longest", "max_ngram"), ("shortest", "min_ngram"))
+    )
+    if shortest > longest:
+        raise BadRequest(
+            f"The shortest match is {shortest} and the longest {longest}: make the shortest the smaller one."
+        )
     exit_layer = _whole("The exit layer", values["exit_layer"], 0, 10_000)
     return RunSettings(
         drafter=values["drafter"],
@@ -112,8 +120,8 @@ def _settings_from(values: dict[str, Any]) -> RunSettings:
         max_new_tokens=_whole("New tokens", values["max_new_tokens"], 1, MAX_NEW_TOKENS),
         seed=_whole("The seed", values["seed"], 0, MAX_SEED),
         exit_layer=exit_layer or None,
-        max_ngram=_whole("The longest match", values["max_ngram"], 1, MAX_NGRAM),
-        min_ngram=_whole("The shortest match", values["min_ngram"], 1, MAX_NGRAM),
+        max_ngram=longest,
+        min_ngram=shortest,
     )
 
 

@@ -131,11 +131,7 @@ def test_a_reader_that_goes_away_is_no_fault(tmp_path, options):
         build.round([" a"], " b", extra=" c")
     path = tmp_path / "run.jsonl"
     path.write_bytes(to_lines(build.finish().events))
-    code = (
-        "import argparse, sys; from specviz.commands import replay; parser = argparse.ArgumentParser();"
-        "replay.add_arguments(parser); sys.exit(replay.run(parser.parse_args(sys.argv[1:])))"
-    )
-    command = [sys.executable, "-c", code, str(path), *options.split()]
+    command = [sys.executable, "-m", "specviz", "replay", str(path), *options.split()]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdout.read(10)
         process.stdout.close()

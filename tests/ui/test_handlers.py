@@ -55,7 +55,7 @@ def test_the_controls_make_a_request():
         ({"drafter": "draft_model"}, "draft_model"),
         ({"pair": "../../etc"}, "../../etc"),
         ({"top_p": 0}, "top_p is 0"),
-        ({"max_ngram": 2, "min_ngram": 5}, "min_ngram"),
+        ({"max_ngram": 2, "min_ngram": 5}, "shortest match is 5"),
         ({"exit_layer": -3}, "exit layer is -3"),
         ({"exit_layer": None}, "exit layer is empty"),
     ],
