@@ -59,7 +59,7 @@ SpecViz.floating = (() => {
         else hide();
       });
       root.addEventListener("focusout", hide);
-      root.addEventListener("scroll", onScroll, { capture: true, passive: true });
+      document.addEventListener("scroll", onScroll, { capture: true, passive: true });
       root.addEventListener("keydown", (event) => {
         if (event.key !== "Escape" || anchor === null) return;
         event.stopPropagation();
