@@ -109,7 +109,7 @@ def locate(source: str | None) -> tuple[str, str]:
     """(what transformers loads, the name to show) of a folder, a hub id, or the embedded model (None)."""
     if source is None or source == EMBEDDED_SOURCE:
         return str(embedded_model_dir()), EMBEDDED_NAME
-    if Path(source).is_dir():
+    if source and Path(source).is_dir():
         return source, Path(source).resolve().name
     if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", source) or source.startswith("."):
         raise BadRequest(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from specviz.config import RunSettings
 from specviz.engine.loader import load_pair
@@ -153,3 +155,31 @@ def test_an_unknown_choice_is_refused_with_the_choices(target_dir, argument):
 def test_a_device_that_is_not_here_is_refused_with_those_that_are(target_dir):
     with pytest.raises(BadRequest, match=r"cuda.*cpu"):
         load_pair(target_dir, device="cuda")
+
+
+def test_a_model_that_lacks_weights_is_refused_and_never_filled_with_random_ones(target_dir, tmp_path):
+    folder = tmp_path / "gap"
+    shutil.copytree(target_dir, folder)
+    weights = load_file(folder / "model.safetensors")
+    lost = [name for name in weights if ".layers.1." in name]
+    save_file(
+        {name: w for name, w in weights.items() if name not in lost}, folder / "model.safetensors", {"format": "pt"}
+    )
+    with pytest.raises(BadRequest, match="lacks"):
+        load_pair(str(folder), dtype="float32")
+
+
+@pytest.mark.parametrize("source", ["/no/such/folder", "./nothing", "a/b/c", ""])
+def test_what_is_neither_a_folder_nor_a_hub_id_is_refused_at_once(source):
+    with pytest.raises(BadRequest, match="no folder here and no hub id"):
+        load_pair(source)
+
+
+def test_a_quantized_draft_says_so_and_weighs_less(target_dir, draft_dir):
+    sizes = {}
+    for precision in ("float32", "int8"):
+        pair = load_pair(target_dir, draft_dir, dtype="float32", draft_precision=precision)
+        described = Run(pair, "hi", RunSettings(drafter="draft_model")).drafter.describe()
+        assert described["precision"] == precision
+        sizes[precision] = described["weight_bytes"]
+    assert sizes["int8"] < sizes["float32"]

@@ -139,3 +139,12 @@ def test_a_run_stops_at_the_first_piece_whose_text_holds_a_stop_string(stops, pi
     assert index == (holds_one.index(True) if True in holds_one else None)
     if index is not None:
         assert text.output_text == so_far[index][: min(so_far[index].find(s) for s in stops if s in so_far[index])]
+
+
+def test_a_stop_string_counts_as_the_reader_sees_it():
+    text = GeneratedText(["a vu"])
+    pieces = [("dé", False), ("Pa", False), ("<s>", True), (" v", False), ("u!", False)]
+    stopped = [text.append({"id": i, "text": piece, "special": special}) for i, (piece, special) in enumerate(pieces)]
+    assert stopped == [False, False, False, False, True]
+    assert text.output_text == "déP"
+    assert text.text == "déPa<s> vu!"
