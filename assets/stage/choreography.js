@@ -39,16 +39,25 @@ SpecViz.choreography = (() => {
     };
   }
 
+  /** What a round took on the clock of its run; null where a part was not measured. */
+  function secondsOf({ seconds }) {
+    const parts = seconds ? [seconds.draft, seconds.verify, seconds.other] : [];
+    const sum = parts.reduce((total, part) => total + part, 0);
+    return parts.length > 0 && parts.every((part) => typeof part === "number") && sum > 0 ? sum : null;
+  }
+
   /** Maps moments to rounds and beats; grows with the run. */
   function createTimeline() {
     const beatsByRound = [];
     const starts = []; // starts[i]: the moment of the first beat of round i
+    const recorded = []; // recorded[i]: seconds that round i really took, null where it is not known
     let last = 0; // the last moment
 
     function append(event) {
       const beats = beatsOf(event);
       starts.push(last + 1);
       beatsByRound.push(beats);
+      recorded.push(secondsOf(event));
       last += beats.length;
     }
 
@@ -105,8 +114,10 @@ SpecViz.choreography = (() => {
     const secondsOfRound = (roundIndex) =>
       beatsByRound[roundIndex].reduce((sum, beat) => sum + BEAT_SECONDS[beat.kind], 0);
 
+    const recordedSecondsOf = (roundIndex) => recorded[roundIndex] ?? null;
+
     return {
-      append, locate, endOf, startOf, nextStep, previousStep, secondsAt, secondsOfRound,
+      append, locate, endOf, startOf, nextStep, previousStep, secondsAt, secondsOfRound, recordedSecondsOf,
       get last() { return last; },
       get numRounds() { return starts.length; },
     };

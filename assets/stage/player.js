@@ -4,7 +4,8 @@
 // A live run is followed: the player keeps to its newest round and hurries where it must. Whoever
 // pauses, steps or scrubs lets go of it; generation goes on, and `follow()` catches up.
 SpecViz.player = (() => {
-  const SPEEDS = [0.1, 0.25, 0.5, 1, 2, 4, 8];
+  const REAL_TIME = "real time"; // each round takes as long as it took when it was run
+  const SPEEDS = [0.1, 0.25, 0.5, 1, 2, 4, 8, REAL_TIME];
   const TOO_QUICK_TO_ACT = 0.35; // seconds between rounds, under which a round is shown finished at once
 
   function createPlayer(timeline) {
@@ -40,8 +41,15 @@ SpecViz.player = (() => {
 
     /** Time scale of the round in hand: a followed round must be over when the next one comes. */
     function pace() {
-      if (!isFollowing || roundInterval === null || roundIndex() < 0) return speed;
+      if (!isFollowing || roundInterval === null || roundIndex() < 0) return speed === REAL_TIME ? realPace() : speed;
       return Math.max(1, timeline.secondsOfRound(roundIndex()) / roundInterval);
+    }
+
+    /** Acted seconds for each second of the recorded clock, in the round in hand. */
+    function realPace() {
+      const index = Math.max(0, roundIndex());
+      const recorded = timeline.recordedSecondsOf(index);
+      return recorded === null ? 1 : timeline.secondsOfRound(index) / recorded;
     }
 
     /** Lets `seconds` pass; says whether the picture changed. */
@@ -113,5 +121,5 @@ SpecViz.player = (() => {
     };
   }
 
-  return { createPlayer, SPEEDS };
+  return { createPlayer, SPEEDS, REAL_TIME };
 })();

@@ -1,7 +1,7 @@
 // The transport: reset, step back, play or pause, step forward, the scrubber, the speed, and the doors.
 SpecViz.transportView = (() => {
   const { el, setData, setText, icon } = SpecViz.dom;
-  const { SPEEDS } = SpecViz.player;
+  const { SPEEDS, REAL_TIME } = SpecViz.player;
 
   /** `commands`: {reset, stepBack, toggle, stepForward, scrub(round), speed(value), follow, save, fullScreen} */
   function createView(commands) {
@@ -50,8 +50,9 @@ SpecViz.transportView = (() => {
       const words = round === 0 ? `start, ${numRounds} round${numRounds === 1 ? "" : "s"}` : `round ${round} of ${numRounds}`;
       setText(where, words);
       scrub.setAttribute("aria-valuetext", round === 0 ? words : `${words}: ${frame.spoken}`);
-      setText(speedText, `${player.speed}×`);
-      speed.setAttribute("aria-valuetext", `${player.speed} times`);
+      const isReal = player.speed === REAL_TIME;
+      setText(speedText, isReal ? REAL_TIME : `${player.speed}×`);
+      speed.setAttribute("aria-valuetext", isReal ? "real time, the recorded clock" : `${player.speed} times`);
       setData(toggle, "playing", player.isPlaying ? "1" : null);
       toggle.setAttribute("aria-label", player.isPlaying ? "Pause" : "Play");
       toggle.title = player.isPlaying ? "Pause (Space)" : "Play (Space)";

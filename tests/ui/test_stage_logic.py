@@ -359,3 +359,21 @@ def test_pieces_make_the_invisible_visible(in_node: InNode):
 def test_the_bundle_is_one_script_without_a_dom(in_node: InNode):
     names = json.loads(json.dumps(in_node("return Object.keys(SpecViz)")))
     assert {"reducer", "player", "choreography", "protocol", "createStage"} <= set(names)
+
+
+def test_real_time_takes_as_long_as_the_run_took(in_node):
+    body = """
+        const timeline = SpecViz.choreography.createTimeline();
+        for (const event of data) if (event.type === "round") timeline.append(event);
+        const player = SpecViz.player.createPlayer(timeline);
+        player.setSpeed(SpecViz.player.REAL_TIME);
+        player.scrubToRound(1);
+        player.play();
+        let passed = 0;
+        while (!player.isAtEnd && passed < 60) { player.advance(0.001); passed += 0.001; }
+        const rounds = data.filter((event) => event.type === "round").slice(1);
+        const recorded = rounds.map(({ seconds }) => seconds.draft + seconds.verify + seconds.other);
+        return [passed, recorded.reduce((sum, one) => sum + one, 0)];
+    """
+    passed, recorded = in_node(body, story(8))
+    assert abs(passed - recorded) < 0.15 * recorded + 0.05
