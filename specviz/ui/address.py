@@ -20,7 +20,9 @@ TEXTS = ("pair", "prompt", "system", "drafter")
 IN_ADDRESS = (*TEXTS, *FLAGS, "k", *(name for name in PLAIN_SETTINGS if name not in TEXTS))
 MAX_ADDRESS_CHARS = 100_000
 
-READ_ADDRESS = f"() => {{ {address_script()}\nreturn [JSON.stringify(SpecViz.address.read(location))]; }}"
+READ_ADDRESS = f"""() => {{ {address_script()}
+const read = SpecViz.address.read(location);
+return [Object.keys(read).length ? JSON.stringify(read) : ""]; }}"""
 
 FORGET_RECORDING = (
     f"() => {{ {address_script()}\nSpecViz.address.write({{ recording: null, round: null }}); return []; }}"

@@ -143,8 +143,6 @@ def _wire_address(
     address = gr.Textbox(visible="hidden", elem_id="sv-address")
 
     def open_address(text: str) -> dict[gr.Component, Any]:
-        if text in ("", "{}"):
-            return {stage: gr.skip()}
         shown, lesson, values = handlers.open_address(text, defaults)
         drafters = drafter_choices(find_pair(values["pair"]))
         updates: dict[gr.Component, Any] = {component: values[name] for name, component in in_address.items()}
@@ -154,7 +152,9 @@ def _wire_address(
         return updates if shown is None else {**updates, stage: shown}
 
     lesson_parts = [part for part in (controls.lesson, controls.lesson_text) if part is not None]
-    demo.load(open_address, address, [stage, *lesson_parts, *in_address.values()], js=READ_ADDRESS, **QUICK)
+    # In two steps, so that a page without a link asks nothing of the server, and touches no control while it opens.
+    demo.load(None, None, address, js=READ_ADDRESS)
+    address.change(open_address, address, [stage, *lesson_parts, *in_address.values()], **QUICK)
     for name, component in in_address.items():
         # A textbox calls it an input only when a key was pressed; a paste is a change.
         used = component.change if isinstance(component, gr.Textbox) else component.input
