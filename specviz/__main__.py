@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 
@@ -61,7 +62,7 @@ def close_quietly() -> None:
 
 
 def _is_about_stdout(error: OSError) -> bool:
-    return error.filename is None
+    return error.filename is None and error.errno in (errno.ENOSPC, errno.EIO, errno.EBADF, errno.EDQUOT)
 
 
 if __name__ == "__main__":

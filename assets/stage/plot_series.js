@@ -81,7 +81,7 @@ SpecViz.plotSeries = (() => {
     };
   }
 
-  /** What plain decoding made in this session, or null: never estimated. */
+  /** What plain decoding made in the same run, or null: never estimated. */
   function plainSpeed(state) {
     return (state.identity && state.identity.plain_tokens_per_second) || null;
   }
