@@ -27,6 +27,7 @@ MUST_NOT_LOAD = {
     "presets.py": (*HEAVY, *SCREEN),
     "runs.py": (*HEAVY, *SCREEN),
     "trace/": (*HEAVY, *SCREEN),
+    "lab/": (*HEAVY, *SCREEN),
     "commands/": (*HEAVY, *SCREEN),
     "__main__.py": (*HEAVY, *SCREEN),
     "ui/": ("torch", "transformers", "accelerate", "optimum", "gguf"),

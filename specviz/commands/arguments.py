@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from specviz.config import DRAFTER_KINDS, TRACE_DETAILS, RunSettings
 from specviz.errors import BadRequest
+from specviz.presets import Preset
 
 
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +29,7 @@ def add_settings_arguments(parser: argparse.ArgumentParser) -> None:
     )
     draft.add_argument(
         "--k",
-        type=_number_or_auto,
+        type=number_or_auto,
         metavar="N",
         help=f"draft tokens a round, or auto (default {defaults.num_draft_tokens})",
     )
@@ -92,7 +93,27 @@ def settings_given(args: argparse.Namespace) -> dict[str, Any]:
     return given
 
 
-def _number_or_auto(text: str) -> int | Literal["auto"]:
+def model_sources(args: argparse.Namespace, preset: Preset | None) -> dict[str, str | None]:
+    """Which models `add_model_arguments` or the preset name, as arguments of `load_pair`.
+
+    Raises:
+        BadRequest: both name a target.
+    """
+    if preset is None:
+        return {"target": args.target, "draft": args.draft, "revision": None, "draft_revision": None}
+    if args.target is not None:
+        raise BadRequest("Both --preset and --target are given: a preset names its target, leave one out.")
+    pair = preset.pair
+    return {
+        "target": None if pair.is_embedded else pair.target,
+        "draft": args.draft or pair.draft,
+        "revision": pair.target_revision,
+        "draft_revision": None if args.draft else pair.draft_revision,
+    }
+
+
+def number_or_auto(text: str) -> int | Literal["auto"]:
+    """The value of --k."""
     if text == "auto":
         return "auto"
     try:

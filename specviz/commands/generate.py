@@ -9,7 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from specviz.commands.arguments import add_model_arguments, add_settings_arguments, read_prompt, settings_given
+from specviz.commands.arguments import (
+    add_model_arguments,
+    add_settings_arguments,
+    model_sources,
+    read_prompt,
+    settings_given,
+)
 from specviz.config import RunSettings
 from specviz.errors import BadRequest
 from specviz.events import Event
@@ -48,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     """
     preset = find_preset(args.preset) if args.preset else None
     prompt = read_prompt(args.prompt, args.prompt_file, preset.prompt if preset else None)
-    sources = _models(args, preset)
+    sources = model_sources(args, preset)
     settings = _settings(args, preset, has_draft=sources["draft"] is not None)
     if args.trace is not None:
         if args.prompt_file is not None and Path(args.trace).resolve() == Path(args.prompt_file).resolve():
@@ -72,20 +78,6 @@ def run(args: argparse.Namespace) -> int:
     if summary["error"] is not None:
         _note(summary["error"])
     return 0 if summary["error"] is None else 1
-
-
-def _models(args: argparse.Namespace, preset: Preset | None) -> dict[str, str | None]:
-    if preset is None:
-        return {"target": args.target, "draft": args.draft, "revision": None, "draft_revision": None}
-    if args.target is not None:
-        raise BadRequest("Both --preset and --target are given: a preset names its target, leave one out.")
-    pair = preset.pair
-    return {
-        "target": None if pair.is_embedded else pair.target,
-        "draft": args.draft or pair.draft,
-        "revision": pair.target_revision,
-        "draft_revision": None if args.draft else pair.draft_revision,
-    }
 
 
 def _settings(args: argparse.Namespace, preset: Preset | None, has_draft: bool) -> RunSettings:

@@ -1,0 +1,1 @@
+"""What is measured: prompt suites, engines beside each other, costs, predictions, perplexity."""
