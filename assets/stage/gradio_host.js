@@ -5,6 +5,7 @@ SpecViz.hostInGradio = (element, props, watch, server, { css, plotly }) => {
   const stage = SpecViz.createStage(element.querySelector(".sv-root"), { css, loadPlotly, onRest: noteRound });
   const prefersStill = matchMedia("(prefers-reduced-motion: reduce)").matches;
   const ended = new Set(); // a last message comes twice
+  let shown = ""; // the recording on show, where it has a name
 
   const inbox = SpecViz.protocol.createInbox({
     onEvents(header, events, lines) {
@@ -23,23 +24,30 @@ SpecViz.hostInGradio = (element, props, watch, server, { css, plotly }) => {
     if (ended.has(header.run)) return;
     ended.add(header.run);
     stage.end();
-    if (header.source === "recording" && !header.error) present(header.recording);
+    shown = header.recording || "";
+    if (header.source === "recording") present();
   }
 
   /**
    * A recording starts by itself, unless the viewer prefers stillness: then its first round stands. One that
    * the address names with a round stands at that round.
    */
-  function present(recording) {
-    const { round, recording: linked } = SpecViz.address.read(location);
-    if (Number(round) > 0 && recording && (linked || recording) === recording) stage.commands.scrub(Number(round));
+  function present() {
+    const { round } = SpecViz.address.read(location);
+    if (Number(round) > 0 && shown && isWhatTheAddressNames()) stage.commands.scrub(Number(round));
     else if (prefersStill) stage.commands.roundForward();
     else stage.play();
   }
 
+  /** False while the first recording stands where a link's own is still to come. */
+  function isWhatTheAddressNames() {
+    const { recording: linked } = SpecViz.address.read(location);
+    return !linked || linked === shown;
+  }
+
   /** The round that a viewer rests at, for a link to it. */
   function noteRound(round) {
-    if (ended.size > 0) SpecViz.address.write({ round: round > 0 ? round : null });
+    if (ended.size > 0 && isWhatTheAddressNames()) SpecViz.address.write({ round: round > 0 ? round : null });
   }
 
   function receive() {

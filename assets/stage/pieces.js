@@ -40,5 +40,5 @@ SpecViz.pieces = (() => {
 
   const isPartial = (token) => Boolean(token.bytes);
 
-  return { piecesOf, spoken, isPartial };
+  return { SIGNS, piecesOf, spoken, isPartial };
 })();

@@ -4,6 +4,7 @@ SpecViz.plotFigures = (() => {
   const { tableOf, ceilingOf, plainSpeed } = SpecViz.plotSeries;
   const MOST_ROWS = 120; // drawn in a plot over rounds; a longer run has several rounds to a row
   const MOST_CHARACTERS = 30; // over the bars of a plot
+  const LABEL_SHARE = 0.15; // of a plot's height, for the number over a bar
   const LIVE_EXTENTS = [8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512]; // where the axis of a growing run ends
 
   const FIGURES = {
@@ -152,6 +153,7 @@ SpecViz.plotFigures = (() => {
     const shown = rows.filter((row) => row.tokens_in_round > 0 || row.rounds > 0);
     const most = mostOf(all.map((row) => row.rounds));
     const widest = Math.max(ceiling || 0, all.length - 1, 3);
+    const top = (most || 1) * 1.4;
     const bars = {
       type: "bar", x: shown.map((row) => row.tokens_in_round), y: shown.map((row) => row.rounds), width: 0.62,
       marker: { color: theme.target, line: { width: 0 } },
@@ -159,8 +161,8 @@ SpecViz.plotFigures = (() => {
       ...hover(shown.map((row) => `${row.tokens_in_round} tokens: ${row.rounds} rounds`)),
     };
     return {
-      data: [bars], shapes: ceiling === null ? [] : [upright(ceiling + 0.45, theme)],
-      xaxis: { range: [0.4, widest + 0.7], dtick: widest > 12 ? 2 : 1 }, yaxis: { range: [0, (most || 1) * 1.2] },
+      data: [bars], shapes: ceiling === null ? [] : [upright(ceiling, theme, overBar(rows[ceiling]?.rounds, top), top)],
+      xaxis: { range: [0.4, widest + 0.7], dtick: widest > 12 ? 2 : 1 }, yaxis: { range: [0, top] },
       key: [
         { mark: "bar", tone: theme.target, word: "rounds" },
         ...(ceiling === null ? [] : [{ mark: "dash", tone: theme.ink, word: ceiling === 1 ? "ceiling without a draft: 1" : `ceiling k + 1 = ${ceiling}` }]),
@@ -190,9 +192,11 @@ SpecViz.plotFigures = (() => {
     return { type: "scatter", mode: "markers", x: x.slice(-1), y: y.slice(-1), marker: { color, size: 0.62 * theme.size }, cliponaxis: false };
   }
 
-  /** A dashed line from the bottom to the top. */
-  function upright(x, theme) {
-    return { type: "line", x0: x, x1: x, y0: 0, y1: 1, yref: "paper", line: { color: theme.ink, width: 0.13 * theme.size, dash: "dash" } };
+  const overBar = (height, top) => (height > 0 ? height + LABEL_SHARE * top : 0);
+
+  /** A dashed line, from over the bar that may stand there to the top. */
+  function upright(x, theme, from, top) {
+    return { type: "line", x0: x, x1: x, y0: from, y1: top, line: { color: theme.ink, width: 0.13 * theme.size, dash: "dash" } };
   }
 
   function roundAxis(state) {

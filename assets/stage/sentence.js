@@ -1,7 +1,9 @@
-// What just happened, in plain words; the same words as specviz/trace/sentences.py.
+// What just happened, in plain words; the same words as specviz/trace/sentences.py, with the stage's own signs
+// for what cannot be seen.
 SpecViz.sentence = (() => {
   const { draftOf, countStatus, numRolledBack } = SpecViz.reducer;
   const { WHY_NOTHING_WAS_DRAFTED, WHY_THE_DRAFT_ENDED_EARLY } = SpecViz.vocabulary;
+  const { SIGNS } = SpecViz.pieces;
   const LONGEST_QUOTE = 40;
 
   /** "3 of 5 accepted; the target would not say ' fox'; it said ' dog'; rolled back 2; kept 4 tokens for one target pass." */
@@ -71,19 +73,23 @@ SpecViz.sentence = (() => {
     return `'${shortened(visible(text))}'`;
   }
 
+  /** A sentence as it is set: no line ends at the blank with which a quoted token begins. */
+  const asSet = (sentence) => sentence.replace(/(^|[ (])' /g, "$1'\u00a0");
+
   function shortened(text) {
     const characters = [...text];
     if (characters.length <= LONGEST_QUOTE) return text;
     return `${characters.slice(0, LONGEST_QUOTE).join("")}… (${characters.length} characters)`;
   }
 
-  /** Control characters drawn instead of sent: a line end as ␊, a direction mark by its number. */
+  /** Control characters drawn instead of sent: a line end by the sign that it has everywhere, a direction mark by its number. */
   function visible(text) {
     return [...text].map(visibleCharacter).join("");
   }
 
   function visibleCharacter(character) {
     const code = character.codePointAt(0);
+    if (character !== " " && SIGNS[character]) return SIGNS[character];
     if (code < 0x20) return String.fromCharCode(0x2400 + code);
     if (code === 0x7f) return "␡";
     if (character === "\u200c" || character === "\u200d" || !/[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/u.test(character)) return character;
@@ -94,5 +100,5 @@ SpecViz.sentence = (() => {
   const counted = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
   const capitalized = (text) => `${text[0].toUpperCase()}${text.slice(1)}`;
 
-  return { ofRound, ofStart, draftStopNote, quoted, quotedText, counted, capitalized };
+  return { ofRound, ofStart, draftStopNote, quoted, quotedText, asSet, counted, capitalized };
 })();

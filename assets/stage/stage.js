@@ -5,6 +5,7 @@ SpecViz.createStage = (root, { css = "", loadPlotly = null, onRest = null, now =
   const { el, setData, setText } = SpecViz.dom;
   const { reducer, choreography, sentence } = SpecViz;
   const SECONDS_BETWEEN_ANNOUNCEMENTS = 1.5;
+  const NARROW = 560; // pixels of stage; the style sheet says the same
 
   let state = reducer.emptyState();
   let timeline = choreography.createTimeline();
@@ -52,9 +53,18 @@ SpecViz.createStage = (root, { css = "", loadPlotly = null, onRest = null, now =
     announcer.node,
   );
   root.replaceChildren(node);
+  new ResizeObserver(placePlayer).observe(node);
   SpecViz.keyboard.listen(node, commands);
   SpecViz.glossaryTips.listen(node);
   const card = SpecViz.tokenCard.listen(node, body, look);
+
+  /** Below everything, and always in sight; in a narrow stage right under the round, where it covers nothing. */
+  function placePlayer() {
+    const isNarrow = node.clientWidth <= NARROW;
+    if (isNarrow === body.contains(transport.node)) return;
+    if (isNarrow) body.querySelector(".sv-round").after(transport.node);
+    else node.insertBefore(transport.node, announcer.node);
+  }
 
   // ---- taking events in ----
 
@@ -127,6 +137,7 @@ SpecViz.createStage = (root, { css = "", loadPlotly = null, onRest = null, now =
       totals: isOver ? current.totals : before ? before.totals : reducer.NO_TOTALS,
       sentence: !current || isOver ? said : phaseSentence(progress.phase),
       spoken: said,
+      runWords: SpecViz.vocabulary.RUNS[source.kind],
       pending: null,
     };
     return { ...frame, cacheFrame: frame };
@@ -165,6 +176,7 @@ SpecViz.createStage = (root, { css = "", loadPlotly = null, onRest = null, now =
     setData(node, "source", source.kind);
     setData(node, "phase", source.phase);
     setData(node, "player", player.isFollowing ? "following" : player.isPlaying ? "playing" : "paused");
+    setData(node, "pace", player.isFollowing && player.isTooQuickToAct ? "quick" : null);
     setData(node, "round", frame.roundIndex + 1);
     setData(node, "rounds", state.rounds.length);
     setData(node, "moment", player.moment);

@@ -15,7 +15,7 @@ SpecViz.textLines = (() => {
    * @param makeChip(token, index): the element of a token
    */
   function createLines(node, scroller, makeChip) {
-    const blocks = []; // {from, to, node, isChips}
+    const blocks = []; // {from, to, node, isChips, isNear}; it is not known at first whether one is near
     const blockOf = new WeakMap();
     let shown = []; // the tokens that stand here
     const sight = new IntersectionObserver((entries) => entries.forEach(noteSight), { root: scroller, rootMargin: NEAR });
@@ -29,6 +29,7 @@ SpecViz.textLines = (() => {
       shorten(same);
       lengthen(same);
       newestBlocks().forEach(turnToChips);
+      blocks.filter((block) => block.isChips).forEach(restOutOfSight);
       return true;
     }
 
@@ -58,7 +59,7 @@ SpecViz.textLines = (() => {
       const size = last ? index - last.from : 0;
       const isClosed = size >= LONGEST || (size >= SHORTEST && endsLine(shown[index - 1]));
       if (last && !isClosed) return last;
-      const block = { from: index, to: index, node: el("span", { class: "sv-lines" }), isChips: false };
+      const block = { from: index, to: index, node: el("span", { class: "sv-lines" }), isChips: false, isNear: null };
       block.node.dataset.plain = "1";
       blocks.push(block);
       blockOf.set(block.node, block);
@@ -74,8 +75,13 @@ SpecViz.textLines = (() => {
 
     function noteSight({ target, isIntersecting }) {
       const block = blockOf.get(target);
+      block.isNear = isIntersecting;
       if (isIntersecting) turnToChips(block);
-      else if (!newestBlocks().includes(block) && !target.contains(document.activeElement)) writePlain(block);
+      else restOutOfSight(block);
+    }
+
+    function restOutOfSight(block) {
+      if (block.isNear === false && !newestBlocks().includes(block) && !block.node.contains(document.activeElement)) writePlain(block);
     }
 
     function turnToChips(block) {

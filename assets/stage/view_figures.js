@@ -27,16 +27,18 @@ SpecViz.figuresView = (() => {
   function createView() {
     const tiles = TILES.map(createTile);
     const split = createSplit();
+    const source = el("span", { class: "sv-muted" });
     const node = el(
       "section",
       { class: "sv-figures" },
-      el("div", { class: "sv-zone-head" }, el("h2", {}, "So far"), el("span", { class: "sv-muted" }, "measured in this run")),
+      el("div", { class: "sv-zone-head" }, el("h2", {}, "So far"), source),
       el("dl", { class: "sv-tiles" }, tiles.map((tile) => tile.node)),
       split.node,
     );
 
     function draw(state, frame) {
       const figures = figuresOf(frame.totals);
+      setText(source, `measured in ${frame.runWords}`);
       tiles.forEach((tile) => tile.draw(figures, frame.totals));
       split.draw(figures, frame.totals);
     }

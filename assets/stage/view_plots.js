@@ -1,12 +1,13 @@
 // The plots, under the stage: they show the rounds up to the moment that the player shows, like the figures
 // beside the round, on axes that hold for all rounds known so far.
 //
-// Drawing is never urgent: one picture a task, each at most ten times a second, none that is out of sight,
-// and after each the page is left alone for longer than the drawing took. plotly.js is asked for when the
-// plots first come into sight.
+// Drawing is never urgent: one picture a task, each at most ten times a second, far less often where it is out
+// of sight, and after each the page is left alone for longer than the drawing took. plotly.js is asked for while
+// the page has nothing else to do, and no later than when the plots come into sight.
 SpecViz.plotsView = (() => {
   const { el, setData, setText } = SpecViz.dom;
-  const SECONDS_BETWEEN_PICTURES = 0.1; // of one plot
+  const SECONDS_BETWEEN_PICTURES = { inSight: 0.1, outOfSight: 2 }; // of one plot
+  const NEAR = "200px 0px"; // around the window: as good as in sight
   const REST = 2; // times what the last drawing took
   const CANNOT_LOAD = "The plots could not be drawn, as plotly.js did not load. Their numbers are here all the same, and CSV saves them.";
 
@@ -33,12 +34,14 @@ SpecViz.plotsView = (() => {
     let signature = "";
     let revision = 0; // grows whenever what is to be seen may have changed
     let plotly = null;
+    let isWarmingUp = false;
     let timer = null;
     let restsUntil = 0;
 
     for (const card of cards) card.allowPictures(false);
     watchSight();
     watchSize();
+    warmUp();
     SpecViz.plotTheme.onChange(node, repaint);
 
     // ---- what is wanted ----
@@ -51,6 +54,7 @@ SpecViz.plotsView = (() => {
       signature = newSignature;
       revision += 1;
       schedule();
+      warmUp();
     }
 
     function repaint() {
@@ -64,8 +68,15 @@ SpecViz.plotsView = (() => {
       if (timer !== null || !node.open || wanted.state === null) return;
       const next = nextCard();
       if (next === null) return;
-      const at = Math.max(next.paintedAt + SECONDS_BETWEEN_PICTURES, restsUntil);
+      const at = Math.max(dueAt(next), restsUntil);
       timer = setTimeout(work, Math.max(0, (at - now()) * 1000));
+    }
+
+    /** What has come into sight does not wait for a timer that was set before. */
+    function reschedule() {
+      clearTimeout(timer);
+      timer = null;
+      schedule();
     }
 
     function work() {
@@ -77,12 +88,13 @@ SpecViz.plotsView = (() => {
       schedule();
     }
 
-    const canPaint = (card) => plotly !== null && card.isInSight && card.painted !== revision;
+    const canPaint = (card) => plotly !== null && card.painted !== revision;
+    const dueAt = (card) => card.paintedAt + SECONDS_BETWEEN_PICTURES[card.isInSight ? "inSight" : "outOfSight"];
 
-    /** The one that has waited longest. */
+    /** Of those that are not up to date, the one that is due first. */
     function nextCard() {
       const stale = cards.filter((card) => card.said !== revision || canPaint(card));
-      return stale.reduce((first, card) => (first === null || card.paintedAt < first.paintedAt ? card : first), null);
+      return stale.reduce((first, card) => (first === null || dueAt(card) < dueAt(first) ? card : first), null);
     }
 
     function drawCard(card) {
@@ -100,8 +112,8 @@ SpecViz.plotsView = (() => {
       const observer = new IntersectionObserver((entries) => {
         for (const entry of entries) cards.find((card) => card.node === entry.target).isInSight = entry.isIntersecting;
         if (cards.some((card) => card.isInSight)) fetchPlotly();
-        schedule();
-      });
+        reschedule();
+      }, { rootMargin: NEAR });
       for (const card of cards) observer.observe(card.node);
       node.addEventListener("toggle", schedule);
     }
@@ -114,11 +126,23 @@ SpecViz.plotsView = (() => {
       for (const card of cards) observer.observe(card.canvas);
     }
 
+    const isRunning = () => Boolean(wanted.state && wanted.state.run && !wanted.state.finished && !wanted.state.failed);
+
+    /** Before a run or after it, so that none of its time is taken; folded plots cost nobody anything. */
+    function warmUp() {
+      if (isWarmingUp || node.dataset.plotly) return;
+      isWarmingUp = true;
+      whenIdle(() => {
+        isWarmingUp = false;
+        if (node.open && !isRunning()) fetchPlotly();
+      });
+    }
+
     /** After the page has been painted, never before. */
     function fetchPlotly() {
       if (plotly !== null || node.dataset.plotly === "loading") return;
       setData(node, "plotly", "loading");
-      setText(note, "Loading the plots");
+      setText(note, cards.some((card) => card.isInSight) ? "Loading the plots" : "");
       requestAnimationFrame(() => setTimeout(() => loadPlotly().then(begin, fail)));
     }
 
@@ -137,6 +161,13 @@ SpecViz.plotsView = (() => {
     }
 
     return { node, draw };
+  }
+
+  /** Once the page has loaded and has nothing else to do. */
+  function whenIdle(act) {
+    const wait = () => (window.requestIdleCallback ? requestIdleCallback(act) : setTimeout(act, 300));
+    if (document.readyState === "complete") wait();
+    else window.addEventListener("load", wait, { once: true });
   }
 
   return { createView };

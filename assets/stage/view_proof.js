@@ -15,8 +15,8 @@ SpecViz.proofView = (() => {
       el("dl", {}, el("div", {}, el("dt", {}, term("identity", "Identical"), " to ", term("plain", "plain decoding")), identity), el("div", {}, el("dt", {}, term("walltime_speedup", "Speedup"), " over plain decoding"), speedup)),
     );
 
-    function draw(state) {
-      setText(identity, identityText(state));
+    function draw(state, { runWords }) {
+      setText(identity, identityText(state, runWords));
       setData(identity, "answer", state.identity ? String(state.identity.identical) : null);
       const factor = speedupOf(state);
       const isClear = factor !== null && isLongEnough(state);
@@ -41,18 +41,18 @@ SpecViz.proofView = (() => {
     return isAwaited(state) ? "measured when the run is over" : "not measured";
   }
 
-  function identityText(state) {
+  function identityText(state, runWords) {
     const { identity } = state;
-    if (!identity) return isAwaited(state) ? "compared when the run is over" : "not checked in this run";
-    if (identity.identical === true) return "yes, checked in this run";
+    if (!identity) return isAwaited(state) ? "compared when the run is over" : `not checked in ${runWords}`;
+    if (identity.identical === true) return `yes, checked in ${runWords}`;
     if (identity.identical === null) return `not comparable (${identity.why})`;
-    return `no; ${differenceText(identity.first_difference)}`;
+    return `no; ${differenceText(identity.first_difference, runWords)}`;
   }
 
-  function differenceText({ position, texts, top2_gap: gap, dtype }) {
+  function differenceText({ position, texts, top2_gap: gap, dtype }, runWords) {
     const [plain, own] = texts.map((text) => (text === null ? "nothing more" : quotedText(text)));
     const closeness = typeof gap === "number" ? `; the target's top two logits there were ${Number(gap.toPrecision(3))} apart in ${dtype}` : "";
-    return `the first difference is at new token ${position + 1}, where plain decoding says ${plain} and this run said ${own}${closeness}`;
+    return `the first difference is at new token ${position + 1}, where plain decoding says ${plain} and ${runWords} said ${own}${closeness}`;
   }
 
   function speedupText(factor, identity) {

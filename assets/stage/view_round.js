@@ -3,11 +3,12 @@
 SpecViz.roundView = (() => {
   const { el, setData, setText, tokenText } = SpecViz.dom;
   const { STATUSES, ORIGINS, PHASES } = SpecViz.vocabulary;
-  const { draftStopNote } = SpecViz.sentence;
+  const { draftStopNote, asSet } = SpecViz.sentence;
   const { draftOf, countStatus, numRolledBack } = SpecViz.reducer;
-  const { formatProbability, formatSeconds } = SpecViz.figures;
+  const { formatProbability } = SpecViz.figures;
   const { term, hint } = SpecViz.glossaryTips;
   const { tokenAttributes, dieOf, hasDice, residualCell } = SpecViz.roundTokens;
+  const { isAllAccepted, unusedCell, passBand, rollbackMark, markUnderTheLine } = SpecViz.roundPass;
 
   const ROWS = { draft: 2, target: 3, verdict: 4, kept: 5 }; // the first row holds the roll back's label
   const ROW_LABELS = {
@@ -44,7 +45,7 @@ SpecViz.roundView = (() => {
       grid.style.setProperty("--positions", numColumns(state, event));
       setData(grid, "dense", numColumns(state, event) > 6 ? "1" : null);
       reveal(grid, frame.progress);
-      setText(sentence, frame.sentence);
+      setText(sentence, asSet(frame.sentence));
     }
 
     return { node, draw };
@@ -119,7 +120,9 @@ SpecViz.roundView = (() => {
     draft.forEach((token, index) => cells.push(...positionCells(token, index + 1, event)));
     for (let position = draft.length + 1; position < columns && draft.length > 0; position += 1) cells.push(emptyCell(position));
     if (event.extra) cells.push(...extraCells(event, draft.length));
+    if (!event.isPending && draft.length > 0 && !isAllAccepted(event)) cells.push(unusedCell(event, place));
     cells.push(residualCell(event, columns, place));
+    markUnderTheLine(cells, event);
     if (draft.length === 0) cells.push(el("span", { class: "sv-cell sv-nothing-drafted", dataset: { beat: "draft", at: 0 } }, "nothing drafted"));
     return cells.filter(Boolean);
   }
@@ -156,7 +159,7 @@ SpecViz.roundView = (() => {
     if (isJudged && own && !isSame) content.push(el("span", { class: "sv-aside" }, "draft: ", formatProbability(token.target_prob)));
     return el(
       "span",
-      { class: "sv-cell sv-target", dataset: { beat: "verify", judged: isJudged ? "1" : null, ...tokenAttributes(event, position - 1) }, style: place("target", position) },
+      { class: "sv-cell sv-target", dataset: { beat: isJudged ? "verify" : "rollback", judged: isJudged ? "1" : null, ...tokenAttributes(event, position - 1) }, style: place("target", position) },
       content,
     );
   }
@@ -204,25 +207,6 @@ SpecViz.roundView = (() => {
       );
     }
     return cells;
-  }
-
-  /** The band behind the target's row: all positions, one pass. */
-  function passBand(event) {
-    const fed = event ? draftOf(event).length + 1 : 0;
-    const seconds = event && event.seconds ? `, ${formatSeconds(event.seconds.verify)}` : "";
-    const label = event && !event.isPending ? `one pass over ${fed} position${fed === 1 ? "" : "s"}${seconds}` : "";
-    return el("span", { class: "sv-band", dataset: { beat: "verify", single: fed === 1 ? "1" : null }, style: { "--fed": fed || null } }, el("span", { class: "sv-band-label" }, label));
-  }
-
-  function rollbackMark(event) {
-    const size = event.isPending ? 0 : numRolledBack(event);
-    if (size === 0) return null;
-    const start = draftOf(event).length - size + 1;
-    return el(
-      "span",
-      { class: "sv-rollback", dataset: { beat: "rollback" }, style: { "--position": start, "--size": size } },
-      el("span", { class: "sv-rollback-label" }, `↩ roll back ${size}`),
-    );
   }
 
   function probability(value, whose) {

@@ -27,13 +27,29 @@ SpecViz.textView = (() => {
     let promptTokens = [];
     let isUnfolded = false;
     let isAtEnd = true; // where the reader has left the text
+    let held = null; // {chip, top, width}: the token that was used last, and where it stood; it stays there
 
     promptButton.addEventListener("click", () => unfold(!isUnfolded));
     scroll.addEventListener("scroll", () => {
       isAtEnd = scroll.scrollHeight - scroll.scrollTop - scroll.clientHeight < NEAR_THE_END;
+      if (held && held.width === scroll.clientWidth) hold(held.chip);
     });
+    for (const used of ["click", "keydown"]) scroll.addEventListener(used, ({ target }) => hold(target.closest(".sv-chip")));
+    new ResizeObserver(settle).observe(scroll);
 
-    new ResizeObserver(() => isAtEnd && toTheEnd()).observe(scroll);
+    const topOf = (chip) => chip.getBoundingClientRect().top - scroll.getBoundingClientRect().top;
+
+    function hold(chip) {
+      held = chip && chip.isConnected ? { chip, top: topOf(chip), width: scroll.clientWidth } : null;
+    }
+
+    /** The panel has another width, and its lines break elsewhere. */
+    function settle() {
+      if (held && held.chip.isConnected) {
+        scroll.scrollTop += topOf(held.chip) - held.top;
+        hold(held.chip);
+      } else if (isAtEnd) toTheEnd();
+    }
 
     function toTheEnd() {
       scroll.scrollTop = scroll.scrollHeight;
@@ -71,6 +87,7 @@ SpecViz.textView = (() => {
       const hasChanged = keys.around(() => lines.show(state.tokens, frame.numTokens));
       markNewest(frame.newFrom);
       setText(numTokens, `${frame.numTokens} new token${frame.numTokens === 1 ? "" : "s"}`);
+      if (hasChanged) held = null;
       if (hasChanged && isAtEnd) toTheEnd();
     }
 

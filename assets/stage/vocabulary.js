@@ -50,6 +50,9 @@ SpecViz.vocabulary = (() => {
     no_match: "the earlier match had no more to offer",
   };
 
+  // What a figure was measured in.
+  const RUNS = { live: "this run", recording: "the recorded run" };
+
   const WHY_IT_ENDED = {
     eos: "the target said its end token",
     stop: "a stop string was written",
@@ -59,5 +62,5 @@ SpecViz.vocabulary = (() => {
     deadline: "the deadline had passed",
   };
 
-  return { STATUSES, ORIGINS, PHASES, DRAFTERS, WHY_NOTHING_WAS_DRAFTED, WHY_THE_DRAFT_ENDED_EARLY, WHY_IT_ENDED };
+  return { STATUSES, ORIGINS, PHASES, DRAFTERS, RUNS, WHY_NOTHING_WAS_DRAFTED, WHY_THE_DRAFT_ENDED_EARLY, WHY_IT_ENDED };
 })();

@@ -31,6 +31,7 @@ STAGE_SCRIPTS = (
     "glossary_tips.js",
     "dice_gauge.js",
     "round_tokens.js",
+    "round_pass.js",
     "text_lines.js",
     "chip_keys.js",
     "view_source.js",

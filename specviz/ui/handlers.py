@@ -15,13 +15,13 @@ import gradio as gr
 from specviz.errors import BadRequest, SpecVizError
 from specviz.presets import Preset, find_pair
 from specviz.trace.reader import read_trace
-from specviz.ui.address import recording_in, values_in
+from specviz.ui.address import Linked, read_link
 from specviz.ui.controls import OWN_DRAFTER_CHOICES, drafter_choices
 from specviz.ui.conversation import ConversationBook
 from specviz.ui.live_run import UNEXPECTED, LiveRun, Notify, RunLike, RunRegistry
 from specviz.ui.messages import message
 from specviz.ui.recordings import Recording, recording_messages
-from specviz.ui.run_request import OWN_PAIR, RunRequest, control_values, request_from
+from specviz.ui.run_request import OWN_PAIR, RunRequest, control_values, recorded_values, request_from
 
 RunFactory = Callable[[RunRequest, Notify], RunLike]
 
@@ -115,27 +115,24 @@ class Handlers:
             return
         yield from recording_messages(trace, error=INCOMPLETE if trace.is_incomplete else "")
 
-    def open_address(self, text: str, defaults: dict[str, Any]) -> tuple[str | None, str | None, dict[str, Any]]:
-        """What a link asks for: a message for the stage (None: leave it), a lesson's name, and the controls' values."""
-        try:
-            values, lesson = values_in(text, self._lessons, defaults)
-        except SpecVizError as error:
-            return refusal(error), None, dict(defaults)
-        recording = recording_in(text)
-        if not recording:
-            return None, lesson, values
-        if recording not in self._recordings:
-            choices = ", ".join(self._recordings)
-            error = BadRequest(f"The address of this page names the recording {recording!r}: choose one of {choices}.")
-            return refusal(error), lesson, values
-        return "".join(recording_messages(self._recordings[recording].events, recording)), lesson, values
+    def open_address(self, text: str, defaults: dict[str, Any]) -> tuple[str | None, Linked]:
+        """What a link asks for, and what the stage should show for it (None: leave it)."""
+        shown_by = {name: self.values_of_recording(name, defaults) for name in self._recordings}
+        linked = read_link(text, self._lessons, shown_by, defaults)
+        problem = " ".join(linked.problems)
+        if linked.recording is not None:
+            events = self._recordings[linked.recording].events
+            return "".join(recording_messages(events, linked.recording, problem)), linked
+        return refusal(BadRequest(problem)) if problem else None, linked
+
+    def values_of_recording(self, name: str, values: dict[str, Any]) -> dict[str, Any]:
+        """What the controls show for a recording of the gallery: what was asked then."""
+        return recorded_values(self._recordings[name].events[0], values)
 
     def choose_lesson(self, name: str) -> tuple[str, dict[str, Any]]:
         """A lesson's sentence, and what it sets each control to."""
         lesson = self._lessons[name]
-        values = control_values(lesson, lesson.pair)
-        drafter = gr.update(choices=drafter_choices(lesson.pair), value=values["drafter"])
-        return lesson.lesson, {**values, "drafter": drafter}
+        return lesson.lesson, control_values(lesson, lesson.pair)
 
     def choose_pair(self, name: str, drafter: str) -> dict[str, Any]:
         """The drafters that a pair has; the chosen one stays where it can."""

@@ -12,7 +12,7 @@ os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 import gradio as gr
 
 from specviz.presets import Preset, find_pair, load_lessons, load_pairs
-from specviz.ui.address import FORGET_RECORDING, IN_ADDRESS, READ_ADDRESS, write_address
+from specviz.ui.address import FORGET_RECORDING, IN_ADDRESS, READ_ADDRESS, keep_lesson, write_address
 from specviz.ui.controls import Controls, build_controls, drafter_choices
 from specviz.ui.handlers import Handlers, RunFactory
 from specviz.ui.messages import RECORDING, message
@@ -62,8 +62,13 @@ def build_demo(
             controls = build_controls(load_pairs(), lessons, recordings, allow_own)
             with gr.Column(elem_id="sv-show"):
                 stage = stage_component(first, handlers.missing_events)
+        defaults = control_values(lessons[0] if lessons else None, load_pairs()[0])
         _wire(controls, stage, handlers)
-        _wire_address(demo, controls, stage, handlers, lessons)
+        if controls.lesson is not None:
+            _wire_lessons(controls, handlers, lessons)
+        if controls.recording is not None:
+            _wire_recordings(controls, stage, handlers, defaults)
+        _wire_address(demo, controls, stage, handlers, defaults)
         demo.unload(handlers.leave)
     return demo.queue(max_size=MAX_WAITING, default_concurrency_limit=MAX_RUNS_AT_ONCE)
 
@@ -120,46 +125,62 @@ def _wire(controls: Controls, stage: gr.HTML, handlers: Handlers) -> None:
     values["pair"].change(handlers.choose_pair, [values["pair"], values["drafter"]], values["drafter"], **QUICK)
     controls.upload.upload(handlers.open_file, controls.upload, stage, **STREAMING)
     controls.upload.upload(lambda: [None for _ in recording], None, recording, js=FORGET_RECORDING, **QUICK)
-    if controls.recording is not None:
-        controls.recording.select(handlers.open_recording, controls.recording, stage, **STREAMING)
-    if controls.lesson is not None:
-        _wire_lessons(controls, handlers)
 
 
-def _wire_lessons(controls: Controls, handlers: Handlers) -> None:
+def _set_to(controls: Controls, values: dict[str, Any]) -> dict[gr.Component, Any]:
+    """Updates that make the controls show these values."""
+    drafter = gr.update(choices=drafter_choices(find_pair(values["pair"])), value=values["drafter"])
+    return {controls.values[name]: value for name, value in {**values, "drafter": drafter}.items()}
+
+
+def _wire_lessons(controls: Controls, handlers: Handlers, lessons: tuple[Preset, ...]) -> None:
     def choose(name: str) -> dict[gr.Component, Any]:
-        sentence, settings = handlers.choose_lesson(name)
-        return {controls.lesson_text: sentence, **{controls.values[key]: value for key, value in settings.items()}}
+        sentence, values = handlers.choose_lesson(name)
+        return {controls.lesson_text: sentence, **_set_to(controls, values)}
 
+    shown = [controls.lesson, controls.lesson_text]
     controls.lesson.select(choose, controls.lesson, [controls.lesson_text, *controls.values.values()], **QUICK)
+    prompts = {lesson.name: lesson.prompt for lesson in lessons}
+    prompt = controls.values["prompt"]
+    prompt.change(None, [prompt, *shown], shown, js=keep_lesson(prompts), trigger_mode="always_last")
+
+
+def _wire_recordings(controls: Controls, stage: gr.HTML, handlers: Handlers, defaults: dict[str, Any]) -> None:
+    """A recording that is chosen is shown, and the controls follow it: Run then asks the same again."""
+
+    def follow(name: str) -> dict[gr.Component, Any]:
+        return _set_to(controls, handlers.values_of_recording(name, defaults))
+
+    controls.recording.select(handlers.open_recording, controls.recording, stage, **STREAMING)
+    controls.recording.select(follow, controls.recording, list(controls.values.values()), **QUICK)
 
 
 def _wire_address(
-    demo: gr.Blocks, controls: Controls, stage: gr.HTML, handlers: Handlers, lessons: tuple[Preset, ...]
+    demo: gr.Blocks, controls: Controls, stage: gr.HTML, handlers: Handlers, defaults: dict[str, Any]
 ) -> None:
     """A link sets the controls when the page opens; a control that is changed changes the address."""
-    in_address = {name: controls.values[name] for name in IN_ADDRESS}
-    defaults = control_values(lessons[0] if lessons else None, load_pairs()[0])
     address = gr.Textbox(visible="hidden", elem_id="sv-address")
 
     def open_address(text: str) -> dict[gr.Component, Any]:
-        shown, lesson, values = handlers.open_address(text, defaults)
-        drafters = drafter_choices(find_pair(values["pair"]))
-        updates: dict[gr.Component, Any] = {component: values[name] for name, component in in_address.items()}
-        updates[in_address["drafter"]] = gr.update(choices=drafters, value=values["drafter"])
-        if lesson:
-            updates |= {controls.lesson: lesson, controls.lesson_text: handlers.choose_lesson(lesson)[0]}
+        shown, linked = handlers.open_address(text, defaults)
+        updates = _set_to(controls, linked.values)
+        if linked.lesson:
+            updates |= {controls.lesson: linked.lesson, controls.lesson_text: handlers.choose_lesson(linked.lesson)[0]}
+        if linked.recording:
+            updates[controls.recording] = linked.recording
         return updates if shown is None else {**updates, stage: shown}
 
-    lesson_parts = [part for part in (controls.lesson, controls.lesson_text) if part is not None]
+    choices = [part for part in (controls.lesson, controls.lesson_text, controls.recording) if part is not None]
     # In two steps, so that a page without a link asks nothing of the server, and touches no control while it opens.
     demo.load(None, None, address, js=READ_ADDRESS)
-    address.change(open_address, address, [stage, *lesson_parts, *in_address.values()], **QUICK)
-    for name, component in in_address.items():
+    address.change(open_address, address, [stage, *choices, *controls.values.values()], **QUICK)
+    for name in IN_ADDRESS:
+        component = controls.values[name]
         # A textbox calls it an input only when a key was pressed; a paste is a change.
         used = component.change if isinstance(component, gr.Textbox) else component.input
         used(None, component, None, js=write_address(name), trigger_mode="always_last")
     if controls.lesson is not None:
         controls.lesson.input(None, controls.lesson, None, js=write_address("lesson", forget=IN_ADDRESS))
     if controls.recording is not None:
-        controls.recording.input(None, controls.recording, None, js=write_address("recording", forget=("round",)))
+        forget = ("round", "lesson", *IN_ADDRESS)
+        controls.recording.input(None, controls.recording, None, js=write_address("recording", forget=forget))

@@ -145,6 +145,49 @@ def control_values(lesson: Preset | None, pair: Pair) -> dict[str, Any]:
     }
 
 
+def recorded_values(started: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+    """What the controls show for a recorded run: its prompt and its settings, as far as this page can run them."""
+    prompt, settings = started["prompt"], started["settings"]
+    k = settings.get("num_draft_tokens")
+    changes = {
+        "prompt": prompt["text"],
+        "system": prompt.get("system", ""),
+        "raw": bool(prompt.get("raw")),
+        "check": bool(started.get("check")),
+        "k_auto": k == "auto",
+        **({} if k == "auto" else {"k": k}),
+        **{name: settings[name] for name in PLAIN_SETTINGS if name in settings},
+        "exit_layer": settings.get("exit_layer") or 0,
+    }
+    return with_changes(values, changes)[0]
+
+
+def with_changes(values: dict[str, Any], changes: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """`values` with those of the changes that can be run, and a sentence about each of the others.
+
+    One setting may only hold beside another (the shortest match beside a longer longest one): what was refused is
+    tried again as long as that helps.
+    """
+    waiting, refused = changes, {}
+    while waiting:
+        refused = {}
+        for name, value in waiting.items():
+            try:
+                values = _with_change(values, name, value)
+            except BadRequest as error:
+                refused[name] = str(error)
+        waiting = {} if len(refused) == len(waiting) else {name: changes[name] for name in refused}
+    return values, list(refused.values())
+
+
+def _with_change(values: dict[str, Any], name: str, value: Any) -> dict[str, Any]:
+    changed = {**values, name: value}
+    if name == "pair" and changed["drafter"] not in drafter_kinds(find_pair(value)):
+        changed["drafter"] = find_pair(value).drafters[0]
+    request_from(changed)
+    return changed
+
+
 def _whole(name: str, value: object, low: int, high: int) -> int:
     is_whole = isinstance(value, (int, float)) and not isinstance(value, bool) and value == value // 1
     if not is_whole or not low <= value <= high:

@@ -7,6 +7,7 @@ import json
 from itertools import cycle
 from typing import Any
 
+from specviz.metrics import fold_metrics
 from specviz.ui.recordings import RECORDINGS_DIR
 
 
@@ -20,11 +21,12 @@ def long_run(num_tokens: int, name: str = "01-weekdays") -> list[dict[str, Any]]
     """A valid run of at least `num_tokens` new tokens."""
     events = recorded(name)
     scripts = cycle([event for event in events if event["type"] == "round"])
-    length, rounds, num_new = len(events[0]["prompt"]["token_ids"]), [], 0
+    length, rounds, num_new, clock = len(events[0]["prompt"]["token_ids"]), [], 0, events[1]["t"]
     while num_new < num_tokens:
         event = copy.deepcopy(next(scripts))
         before, num_kept = length - 1, len(event["committed"])
-        event["round"] = len(rounds) + 1
+        clock += sum(event["seconds"].values())
+        event.update(round=len(rounds) + 1, t=clock)
         event["cache"]["target"].update(
             before=before,
             peak=before + 1 + len(event["draft"]),
@@ -34,4 +36,15 @@ def long_run(num_tokens: int, name: str = "01-weekdays") -> list[dict[str, Any]]
         length, num_new = length + num_kept, num_new + num_kept
         rounds.append(event)
     last = next(event for event in events if event["type"] == "run_finished")
-    return [*events[:2], *rounds, {**last, "token_ids": [i for event in rounds for i in event["committed"]]}]
+    folded = fold_metrics(rounds)
+    return [
+        *events[:2],
+        *rounds,
+        {
+            **last,
+            "t": clock,
+            "token_ids": [i for event in rounds for i in event["committed"]],
+            "counts": folded.counts,
+            "metrics": folded.metrics(),
+        },
+    ]

@@ -6,18 +6,27 @@ import json
 
 import pytest
 
-from specviz.errors import BadRequest
 from specviz.presets import find_pair, load_lessons
-from specviz.ui.address import values_in
-from specviz.ui.run_request import control_values
+from specviz.ui.address import Linked, read_link
+from specviz.ui.run_request import control_values, recorded_values
 from tests.ui.conftest import wait_for_stage
+from tests.ui.fake_runs import started
 
 DEFAULTS = control_values(None, find_pair("embedded"))
 LESSONS = {lesson.name: lesson for lesson in load_lessons()}
 
 
+RECORDED = {"early": {**DEFAULTS, "drafter": "early_exit", "prompt": "What was asked then"}}
+
+
+def linked(**address: str) -> Linked:
+    return read_link(json.dumps(address), LESSONS, RECORDED, DEFAULTS)
+
+
 def values_of(**address: str) -> dict:
-    return values_in(json.dumps(address), LESSONS, DEFAULTS)[0]
+    given = linked(**address)
+    assert given.problems == ()
+    return given.values
 
 
 def test_settings_and_prompt_come_from_the_address():
@@ -29,8 +38,29 @@ def test_settings_and_prompt_come_from_the_address():
 
 def test_a_lesson_is_the_ground_and_settings_go_on_top():
     name, lesson = next(iter(LESSONS.items()))
-    values, chosen = values_in(json.dumps({"lesson": name, "k": "2"}), LESSONS, DEFAULTS)
-    assert chosen == name and values["prompt"] == lesson.prompt and values["k"] == 2
+    given = linked(lesson=name, k="2")
+    assert given.lesson == name and given.values["prompt"] == lesson.prompt and given.values["k"] == 2
+
+
+def test_a_recording_is_the_ground_too_and_the_drafter_follows_it():
+    given = linked(recording="early", k="2")
+    assert (given.recording, given.lesson) == ("early", None)
+    assert given.values == {**RECORDED["early"], "k": 2}
+
+
+def test_the_controls_for_a_recording_ask_what_was_asked_then():
+    event = started("Say it again", drafter="early_exit")
+    event["settings"] |= {"drafter": "early_exit", "num_draft_tokens": "auto", "temperature": 0.9, "exit_layer": 27}
+    values = recorded_values(event, DEFAULTS)
+    assert (values["prompt"], values["drafter"], values["exit_layer"]) == ("Say it again", "early_exit", 27)
+    assert (values["temperature"], values["k_auto"], values["k"]) == (0.9, True, DEFAULTS["k"])
+
+
+def test_what_this_page_cannot_run_of_a_recording_is_left_as_it_was():
+    event = started("Say it again")
+    event["settings"] |= {"num_draft_tokens": 400, "seed": 7}
+    values = recorded_values(event, DEFAULTS)
+    assert (values["k"], values["seed"]) == (DEFAULTS["k"], 7)
 
 
 @pytest.mark.parametrize(
@@ -41,18 +71,39 @@ def test_a_lesson_is_the_ground_and_settings_go_on_top():
         {"pair": "/etc"},
         {"temperature": "nan"},
         {"pair": "own", "own_target": "/"},
+        {"max_ngram": "1"},
         {"drafter": "x"},
     ],
 )
-def test_what_cannot_be_run_is_refused_in_one_sentence(address):
-    with pytest.raises(BadRequest) as refusal:
-        values_of(**address)
-    assert "\n" not in str(refusal.value)
+def test_what_cannot_be_run_gets_one_sentence_and_the_rest_is_used(address):
+    given = linked(**address, seed="42", prompt="Mine")
+    assert given.values == {**DEFAULTS, "seed": 42, "prompt": "Mine"}
+    (problem,) = given.problems
+    assert "\n" not in problem
+
+
+@pytest.mark.parametrize("name", ["lesson", "recording"])
+def test_a_lesson_or_a_recording_that_is_not_there_is_named_with_the_choices(name):
+    given = linked(**{name: "nowhere", "k": "2"})
+    assert (given.lesson, given.recording, given.values["k"]) == (None, None, 2)
+    (problem,) = given.problems
+    assert "'nowhere'" in problem and "choose one of" in problem
+
+
+@pytest.mark.parametrize("given", [{"min_ngram": "6", "max_ngram": "9"}, {"max_ngram": "1", "min_ngram": "1"}])
+def test_settings_that_only_hold_together_come_in_any_order(given):
+    values = values_of(**given)
+    assert {name: str(values[name]) for name in given} == given
+
+
+def test_a_link_that_is_too_long_changes_nothing():
+    given = linked(prompt="x" * 200_000)
+    assert given.values == DEFAULTS and len(given.problems) == 1
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", "not json", '{"unknown": "1"}', '{"k": null}', "null"])
 def test_nonsense_changes_nothing(text):
-    assert values_in(text, LESSONS, DEFAULTS) == (DEFAULTS, None)
+    assert read_link(text, LESSONS, RECORDED, DEFAULTS) == Linked(DEFAULTS)
 
 
 def test_the_script_keeps_prompts_out_of_the_query(in_node):
@@ -90,7 +141,36 @@ def test_using_the_page_changes_the_address(open_page, served):
 
 
 @pytest.mark.browser
-def test_a_bad_link_gets_its_sentence(open_page, served):
+def test_a_bad_value_gets_its_sentence_and_takes_nothing_else_along(open_page, served):
     page = open_page()
-    page.goto(f"{served.url}?k=many")
-    page.wait_for_function("document.querySelector('.sv-stage')?.textContent.includes('give a number there')")
+    page.goto(f"{served.url}?k=many&seed=42#prompt=Kept")
+    page.wait_for_function("document.querySelector('.sv-status')?.textContent.includes('give a number there')")
+    page.wait_for_function("document.querySelector('#sv-prompt textarea')?.value === 'Kept'")
+    assert page.input_value("#sv-k input[type=number]") == "4"
+
+
+@pytest.mark.browser
+def test_the_controls_follow_a_linked_recording(open_page, served):
+    page = open_page(reduced_motion="reduce")
+    page.goto(f"{served.url}?recording=first&round=3&drafter=none")
+    wait_for_stage(page, source="recording", player="paused", round=3)
+    page.wait_for_function("document.querySelector('#sv-prompt textarea')?.value === 'A recorded question'")
+    assert page.get_by_label("None (plain)").is_checked()
+    assert "round=3" in page.evaluate("location.search")
+
+
+@pytest.mark.browser
+def test_a_lesson_stays_as_long_as_its_prompt(open_page, served):
+    page = open_page()
+    page.goto(served.url)
+    wait_for_stage(page, source="recording")
+    page.get_by_label("Editing code").check()
+    page.wait_for_function("document.querySelector('#sv-prompt textarea').value.includes('class Counter')")
+    page.wait_for_function("document.querySelector('#sv-lesson-text').textContent.includes('where the edit begins')")
+    page.get_by_label("k too long").check()
+    page.wait_for_function("document.querySelector('#sv-lesson-text').textContent.includes('thrown away')")
+    assert page.locator("#sv-lesson input:checked").count() == 1
+    page.locator("#sv-prompt textarea").fill("My own question")
+    page.wait_for_function("document.querySelectorAll('#sv-lesson input:checked').length === 0")
+    page.wait_for_function("!document.querySelector('#sv-lesson-text').textContent.trim()")
+    assert page.input_value("#sv-prompt textarea") == "My own question"

@@ -123,7 +123,7 @@ def test_every_lesson_fills_the_controls_with_just_what_it_runs():
         sentence, values = page.choose_lesson(lesson.name)
         assert sentence == lesson.lesson
         assert set(values) == set(CONTROL_NAMES)
-        request = request_from({**values, "drafter": values["drafter"]["value"]})
+        request = request_from(values)
         assert (request.settings, request.prompt, request.raw) == (lesson.run_settings(), lesson.prompt, lesson.raw)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from specviz.glossary import term_for
 from tests.ui.fake_runs import drafted, extra, finished, prefill, round_event, started, story
-from tests.ui.long_runs import recorded
+from tests.ui.long_runs import long_run, recorded
 from tests.ui.sampled_runs import sampled_run, tops
 
 pytestmark = pytest.mark.browser
@@ -132,6 +132,32 @@ def test_over_the_stage_it_is_a_dialog_that_the_rest_waits_for(open_stage: OpenS
     assert page.evaluate(f"document.querySelector('{INSPECTOR}').matches(':modal')")
     page.mouse.click(100, 20)  # beside the sheet
     assert not page.locator(INSPECTOR).is_visible()
+
+
+@pytest.mark.parametrize("scrolled", ["0", "60", "9999"])
+def test_the_text_stays_where_its_token_was_chosen(open_stage: OpenStage, scrolled: str):
+    page = open_stage(long_run(120), reduced_motion="reduce")
+    page.evaluate("stage.commands.goToEnd()")
+    page.evaluate(f"document.querySelector('.sv-text-scroll').scrollTop = {scrolled}")
+    page.wait_for_timeout(200)
+    where = "window.chip.getBoundingClientRect().top - document.querySelector('.sv-text-scroll').getBoundingClientRect().top"
+    spot = page.evaluate(
+        """() => {
+            const panel = document.querySelector(".sv-text-scroll").getBoundingClientRect();
+            const boxOf = (chip) => chip.getBoundingClientRect();
+            const isInside = (chip) => boxOf(chip).top > panel.top + 5 && boxOf(chip).bottom < panel.bottom - 5;
+            window.chip = [...document.querySelectorAll(".sv-chips .sv-chip")].find(isInside);
+            return [boxOf(window.chip).left + 5, boxOf(window.chip).top + 8];
+        }"""
+    )
+    before = page.evaluate(where)
+    page.mouse.click(*spot)
+    page.wait_for_selector("dialog.sv-inspector[open]")
+    page.wait_for_timeout(300)
+    assert page.evaluate(where) == pytest.approx(before, abs=3)
+    page.keyboard.press("Escape")
+    page.wait_for_timeout(300)
+    assert page.evaluate(where) == pytest.approx(before, abs=3)
 
 
 def test_it_changes_places_with_the_width(open_stage: OpenStage):

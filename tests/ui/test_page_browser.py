@@ -173,6 +173,16 @@ def test_closing_the_page_ends_its_run(open_page, served: ServedPage):
     wait_until(served.runs[0].was_cancelled.is_set, 30)
 
 
+def test_one_tab_alone_has_no_bar(open_page, served: ServedPage):
+    page = open_page()
+    page.goto(served.url)
+    wait_for_stage(page, rounds=8)
+    num_tabs = page.evaluate("document.querySelectorAll('[role=tabpanel]').length")
+    assert page.get_by_role("tab").count() == (0 if num_tabs == 1 else num_tabs)
+    head, stage = (page.locator(where).bounding_box() for where in (".sv-page-head h1", "#sv-watch"))
+    assert head["y"] + head["height"] <= stage["y"]
+
+
 @pytest.mark.parametrize("width", [360, 1280, 1920])
 def test_the_page_fits_its_window(open_page, served: ServedPage, width: int):
     page = open_page(viewport={"width": width, "height": 800})
@@ -219,7 +229,7 @@ def test_the_embedded_model_runs_on_the_page(open_page, embedded_dir: Path):
         wait_for_stage(page, source="recording")
         page.locator("#sv-prompt textarea").fill("Say: one two three, one two three, one two three.")
         page.get_by_role("button", name="More settings").click()
-        page.locator("#sv-tokens input[type=number]").fill("16")
+        page.locator("#sv-tokens input[type=number]").fill("128")
         page.click("#sv-run")
         wait_for_stage(page, source="live", phase="done")
         assert int(page.get_attribute(".sv-stage", "data-rounds")) >= 1

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from specviz.config import RunSettings
 from specviz.metrics import fold_metrics
 from tests.ui.fake_runs import drafted, extra, finished, prefill, round_event, started, story
 
@@ -185,6 +186,18 @@ def test_every_plot_says_its_denominator_and_where_its_numbers_come_from(in_node
     assert sayings["sizes"]["value"] == f"mean {metrics['mean_tokens_per_round']:.2f}"
     assert "plain decoding: not measured" in in_node(SAYINGS, {"events": story(23, identity=False)})["speed"]["summary"]
     assert all(saying["summary"].endswith(".") for saying in sayings.values())
+
+
+@pytest.mark.parametrize("num_rounds", [1, 3, 60])
+def test_the_ceiling_stands_at_k_and_one_over_the_bar_that_reaches_it(in_node: InNode, num_rounds: int):
+    events = story(num_rounds, settings=RunSettings(num_draft_tokens=4))
+    figure = in_node(FIGURES, {"events": events, "theme": THEME})["sizes"]
+    (line,) = figure["layout"]["shapes"]
+    (bars,) = figure["data"]
+    reached = dict(zip(bars["x"], bars["y"], strict=True)).get(5, 0)
+    assert line["x0"] == line["x1"] == 5
+    assert line["y1"] == figure["layout"]["yaxis"]["range"][1]
+    assert line["y0"] == 0 if reached == 0 else reached < line["y0"] < 0.95 * line["y1"]
 
 
 def test_no_text_of_a_trace_gets_into_a_figure(in_node: InNode):

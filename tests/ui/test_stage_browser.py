@@ -30,7 +30,7 @@ PICTURE = """() => {
 
 def picture(page: Any) -> str:
     """Everything that is drawn, but for the transport and the line about the source."""
-    return page.evaluate(PICTURE)
+    return page.evaluate(PICTURE).replace("the recorded run", "this run")
 
 
 def moment(page: Any) -> int:
@@ -168,6 +168,47 @@ def test_the_roll_back_says_how_many(open_stage: OpenStage):
     assert page.locator(".sv-rollback").count() == 0
 
 
+@pytest.mark.parametrize(("number", "last"), [(1, "·over"), (2, "no bonus"), (4, "no bonus"), (6, "not used")])
+def test_every_position_of_the_pass_says_what_came_of_it(open_stage: OpenStage, number: int, last: str):
+    page = open_stage(story(6))
+    page.evaluate(f"stage.commands.scrub({number})")
+    said = page.locator(".sv-target[data-shown]").all_inner_texts()
+    assert len(said) == int(page.inner_text(".sv-band-label").split()[3])
+    assert last in said[-1]
+    if last == "no bonus":
+        page.evaluate("stage.commands.stepBack(); stage.commands.stepBack()")
+        assert page.get_attribute(".sv-stage", "data-beat") == "judge"
+        assert last not in "".join(page.locator(".sv-target[data-shown]").all_inner_texts())
+
+
+OVERLAPS = """() => {
+    const boxes = [...document.querySelectorAll(".sv-grid .sv-cell[data-shown] :is(.sv-token, .sv-word, .sv-glyph, .sv-probability, .sv-void), .sv-rollback-label")]
+        .filter((n) => n.textContent.trim()).map((n) => [n, n.getBoundingClientRect()]);
+    const label = document.querySelector(".sv-rollback-label").getBoundingClientRect();
+    return boxes.filter(([n, b]) => !n.matches(".sv-rollback-label") && b.left < label.right && label.left < b.right && b.top < label.bottom - 1 && label.top < b.bottom - 1)
+        .map(([n]) => n.textContent);
+}"""
+
+
+@pytest.mark.parametrize("width", [360, 640, 1280])
+def test_the_roll_backs_label_covers_nothing(open_stage: OpenStage, width: int):
+    alone = round_event(7, 60, [drafted(1, " alone", "rejected")], extra("correction", 2, " together"))
+    page = open_stage([*story(6)[:8], alone], viewport={"width": width, "height": 1400}, reduced_motion="reduce")
+    for number in (2, 4, 6, 7):
+        page.evaluate(f"stage.commands.scrub({number})")
+        assert page.evaluate(OVERLAPS) == []
+
+
+def test_in_a_narrow_stage_the_player_stands_under_the_round(open_stage: OpenStage):
+    page = open_stage(story(6), viewport={"width": 360, "height": 700}, reduced_motion="reduce")
+    page.wait_for_selector(".sv-round + .sv-transport")
+    page.evaluate("document.querySelector('.sv-round').scrollIntoView()")
+    sentence, player = (page.locator(where).bounding_box() for where in (".sv-sentence", ".sv-transport"))
+    assert sentence["y"] + sentence["height"] <= player["y"]
+    page.set_viewport_size({"width": 1280, "height": 700})
+    page.wait_for_selector(".sv-body + .sv-transport")
+
+
 def test_the_target_cache_grows_is_hatched_and_is_cut(open_stage: OpenStage):
     page = open_stage(story(6))
     cells = "document.querySelector('.sv-cache').querySelectorAll('[data-kind=%s]').length"
@@ -184,11 +225,13 @@ def test_the_target_cache_grows_is_hatched_and_is_cut(open_stage: OpenStage):
 def test_only_what_was_checked_and_measured_is_claimed(open_stage: OpenStage):
     proof = ".sv-proof dd[data-proof=%s]"
     page = open_stage(story(3, identity=False))
-    assert page.inner_text(proof % "identity") == "not checked in this run"
+    assert page.inner_text(proof % "identity") == "not checked in the recorded run"
     assert page.inner_text(proof % "speedup") == "not measured"
     page = open_stage(story(3))
-    assert "yes, checked in this run" in page.inner_text(proof % "identity")
+    assert page.inner_text(proof % "identity") == "yes, checked in the recorded run"
     assert "measured" in page.inner_text(proof % "speedup")
+    page = open_stage(story(3), kind="live")
+    assert page.inner_text(proof % "identity") == "yes, checked in this run"
 
 
 def test_bytes_and_special_tokens_are_marked(open_stage: OpenStage):

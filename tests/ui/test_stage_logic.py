@@ -111,10 +111,26 @@ def test_speedup_is_measured_or_not_there(in_node: InNode):
     assert unmeasured_one is None
 
 
+def with_the_signs_of_the_stage(sentence: str) -> str:
+    return sentence.replace("␊", "⏎").replace("␉", "⇥")
+
+
+def test_a_line_end_has_one_sign_everywhere(in_node: InNode):
+    body = """
+        const [token, round] = data;
+        const piece = SpecViz.pieces.piecesOf(token)[0].text;
+        return [piece, SpecViz.sentence.quoted(token), SpecViz.sentence.ofRound(round)];
+    """
+    line_end = drafted(1, "\n", "rejected")
+    piece, quoted, sentence = in_node(body, [line_end, round_event(1, 5, [line_end], extra("correction", 2, "x"))])
+    assert quoted == f"'{piece}'"
+    assert f"would not say '{piece}'" in sentence
+
+
 def test_the_sentences_are_those_of_the_terminal_word_for_word(in_node: InNode):
     rounds = rounds_of_every_kind()
     said = in_node("return data.map(SpecViz.sentence.ofRound)", rounds)
-    assert said == [round_sentence(event) for event in rounds]
+    assert said == [with_the_signs_of_the_stage(round_sentence(event)) for event in rounds]
 
 
 @pytest.mark.parametrize("path", sorted(RECORDINGS_DIR.glob("*.jsonl")), ids=lambda path: path.stem)
