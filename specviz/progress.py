@@ -11,6 +11,7 @@ STAGES = {
     "wait": "Waiting for another SpecViz that is fetching the model",
     "download": "Downloading the model",
     "convert": "Converting the model (once)",
+    "quantize": "Making its int8 copy (once, about a minute)",
 }
 
 

@@ -122,6 +122,8 @@ TRANSFORMERS_ONLY_IN = {
     "engine/loader.py",
     "engine/pairing.py",
     "engine/embedded_conversion.py",
+    "engine/lean_loading.py",
+    "engine/lean_weights.py",
 }
 
 

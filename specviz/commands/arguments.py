@@ -17,7 +17,11 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--draft", metavar="ID_OR_DIR", help="a draft model with the target's tokenizer")
     group.add_argument("--draft-precision", default="auto", help="auto, bfloat16, float16, float32, int8 or int4")
     group.add_argument("--device", default="auto", help="auto, cpu, cuda or mps")
-    group.add_argument("--dtype", default="auto", help="auto (bfloat16 where it is fast), bfloat16, float16 or float32")
+    group.add_argument(
+        "--dtype",
+        default="auto",
+        help="auto (int8 for the embedded target on x86, else bfloat16 where it is fast), int8, bfloat16, float16, float32",
+    )
 
 
 def add_settings_arguments(parser: argparse.ArgumentParser) -> None:

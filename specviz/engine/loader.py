@@ -21,14 +21,16 @@ from specviz.errors import BadRequest, RunFailed
 
 if TYPE_CHECKING:
     import torch
-    from transformers import PreTrainedModel
+    from transformers import GenerationConfig, PretrainedConfig, PreTrainedModel
 
+    from specviz.engine.lean_model import LeanModel
     from specviz.engine.vocabulary import Vocabulary
 
 EMBEDDED_SOURCE = "embedded"
 SECONDS_TO_ASK_THE_HUB = 3
 DEVICES = ("auto", "cpu", "cuda", "mps")
 DTYPES = ("auto", "bfloat16", "float16", "float32")
+TARGET_PRECISIONS = (*DTYPES, "int8")
 DRAFT_PRECISIONS = (*DTYPES, "int8", "int4")
 
 
@@ -61,6 +63,8 @@ def load_pair(
     """Load models by folder or hub id; None = the embedded target, and no draft model.
 
     Args:
+        dtype: of the target; "int8" takes the lean path (`lean_model.py`), and so does "auto" for the embedded
+            target where this machine can.
         draft_precision: a dtype, or "int8"/"int4" weights through optimum-quanto.
         notify: told what is going on, in short sentences.
 
@@ -69,10 +73,8 @@ def load_pair(
         RunFailed: it does not fit into memory.
     """
     _check_choice("device", device, DEVICES)
-    _check_choice("dtype", dtype, DTYPES)
+    _check_choice("dtype", dtype, TARGET_PRECISIONS)
     _check_choice("draft_precision", draft_precision, DRAFT_PRECISIONS)
-    from specviz.engine.hf_model import TransformersModel
-    from specviz.engine.pairing import refuse_unfit_draft
     from specviz.engine.vocabulary import Vocabulary
 
     chosen_device = choose_device(device)
@@ -80,14 +82,23 @@ def load_pair(
     source, name = locate(target)
     notify(f"Loading {name}")
     vocabulary = Vocabulary(load_tokenizer(source, revision))
-    module = _load_module(source, chosen_device, chosen_dtype, revision)
-    target_model = TransformersModel(module, name, revision or _found_revision(module))
-    eos_token_ids = _eos_token_ids(module)
+    if takes_lean_path(dtype, chosen_device, is_embedded=name == EMBEDDED_NAME):
+        target_model = _load_lean(source, name, revision, vocabulary)
+        eos_token_ids = _eos_token_ids(_load_generation_config(source, revision))
+    else:
+        from specviz.engine.hf_model import TransformersModel
+
+        module = _load_module(source, chosen_device, chosen_dtype, revision)
+        target_model = TransformersModel(module, name, revision or _found_revision(module.config))
+        eos_token_ids = _eos_token_ids(module.generation_config)
     if not eos_token_ids and vocabulary.tokenizer.eos_token_id is not None:
         eos_token_ids = frozenset([vocabulary.tokenizer.eos_token_id])
 
     draft_model = None
     if draft is not None:
+        from specviz.engine.hf_model import TransformersModel
+        from specviz.engine.pairing import refuse_unfit_draft
+
         source, name = locate(draft)
         notify(f"Loading {name}")
         draft_vocabulary = Vocabulary(load_tokenizer(source, draft_revision))
@@ -98,7 +109,7 @@ def load_pair(
         module = _load_module(source, chosen_device, draft_dtype, draft_revision)
         if is_quantized:
             _quantize(module, draft_precision)
-        draft_model = TransformersModel(module, name, draft_revision or _found_revision(module))
+        draft_model = TransformersModel(module, name, draft_revision or _found_revision(module.config))
         if is_quantized:
             draft_model.precision = draft_precision
         refuse_unfit_draft(vocabulary, draft_vocabulary, draft_model, module.get_input_embeddings().weight.shape[0])
@@ -132,10 +143,11 @@ def choose_device(device: str) -> torch.device:
 
 
 def choose_dtype(dtype: str, device: torch.device) -> torch.dtype:
-    """The dtype that "auto" means on the device: bfloat16 where it is fast, else float32."""
+    """The dtype that "auto" means for a model of transformers on the device: bfloat16 where it is fast, else float32.
+    "int8" means the same: it is made of such a model."""
     import torch
 
-    if dtype != "auto":
+    if dtype not in ("auto", "int8"):
         return getattr(torch, dtype)
     if device.type == "cuda":
         return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
@@ -150,6 +162,22 @@ def cpu_has_fast_bf16() -> bool:
 
     checks = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
     return any(getattr(torch.cpu, check, lambda: False)() for check in checks)
+
+
+def takes_lean_path(dtype: str, device: torch.device, *, is_embedded: bool) -> bool:
+    """Whether a target of this dtype takes the lean path.
+
+    Raises:
+        BadRequest: int8 was asked for, and this machine cannot.
+    """
+    if dtype not in ("auto", "int8") or (dtype == "auto" and not is_embedded):
+        return False
+    from specviz.engine.lean_loading import why_general
+
+    reason = why_general(device)
+    if reason and dtype == "int8":
+        raise BadRequest(f"dtype is 'int8', but {reason}: choose one of {', '.join(DTYPES)}.")
+    return reason is None
 
 
 def load_tokenizer(source: str, revision: str | None = None):
@@ -181,6 +209,37 @@ def _load_module(source: str, device: torch.device, dtype: torch.dtype, revision
         return module if spread else module.to(device)
 
 
+def _load_lean(source: str, name: str, revision: str | None, vocabulary: Vocabulary) -> LeanModel:
+    import torch
+    from transformers import AutoConfig
+
+    from specviz.engine import lean_loading
+    from specviz.engine.lean_weights import why_not_lean
+
+    with clear_errors(source):
+        config = AutoConfig.from_pretrained(source, revision=revision, trust_remote_code=False, **_hub_options(source))
+    if reason := why_not_lean(config):
+        raise BadRequest(f"dtype is 'int8', but {name} cannot be run so, since {reason}: choose another dtype.")
+    if name == EMBEDDED_NAME:
+        from specviz.engine.embedded import embedded_int8_folder
+
+        tensors, num_params = lean_loading.read_int8(embedded_int8_folder())
+    else:
+        module = _load_module(source, torch.device("cpu"), torch.float32, revision)
+        num_params = sum(parameter.numel() for parameter in module.parameters())
+        tensors = lean_loading.quantized(module, vocabulary.tokenizer)
+    return lean_loading.lean_int8(tensors, config, name, revision or _found_revision(config), num_params)
+
+
+def _load_generation_config(source: str, revision: str | None) -> GenerationConfig | None:
+    from transformers import GenerationConfig
+
+    try:
+        return GenerationConfig.from_pretrained(source, revision=revision, **_hub_options(source))
+    except OSError:  # a model without one
+        return None
+
+
 def _refuse_missing_weights(source: str, found: dict) -> None:
     """Without this transformers fills the gaps with random numbers, and only warns."""
     lacking = sorted(str(name) for name in (*found["missing_keys"], *found["mismatched_keys"]))
@@ -210,13 +269,13 @@ def _hub_answers() -> bool:
     return True
 
 
-def _eos_token_ids(module: PreTrainedModel) -> frozenset[int]:
-    eos = module.generation_config.eos_token_id
+def _eos_token_ids(config: GenerationConfig | None) -> frozenset[int]:
+    eos = config and config.eos_token_id
     return frozenset([] if eos is None else [eos] if isinstance(eos, int) else eos)
 
 
-def _found_revision(module: PreTrainedModel) -> str | None:
-    return getattr(module.config, "_commit_hash", None)
+def _found_revision(config: PretrainedConfig) -> str | None:
+    return getattr(config, "_commit_hash", None)
 
 
 def _quantize(module: PreTrainedModel, weights: str) -> None:

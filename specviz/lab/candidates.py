@@ -17,11 +17,19 @@ def inspect_target(setup: Setup) -> Candidate:
     Raises:
         BadRequest: a device, precision or model that there is not, or two models that do not fit together.
     """
-    from specviz.engine.loader import DEVICES, DRAFT_PRECISIONS, DTYPES, choose_device, choose_dtype, locate
+    from specviz.engine.loader import (
+        DEVICES,
+        DRAFT_PRECISIONS,
+        DTYPES,
+        TARGET_PRECISIONS,
+        choose_device,
+        choose_dtype,
+        locate,
+    )
     from specviz.engine.pairing import inspect_candidate, judge_pair
 
     _check_choice("device", setup.device, DEVICES)
-    _check_choice("dtype", setup.dtype, DTYPES)
+    _check_choice("dtype", setup.dtype, TARGET_PRECISIONS)
     _check_choice("hf-dtype", setup.hf_dtype, DTYPES)
     _check_choice("draft-precision", setup.draft_precision, DRAFT_PRECISIONS)
     dtype = choose_dtype(setup.dtype, choose_device(setup.device))

@@ -1,0 +1,109 @@
+"""The KV cache of one run on a lean model: two arrays that are written in place, and a length."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from specviz.engine.lean_model import Room
+
+FIRST_CAPACITY = 256  # positions
+MOST_TOKENS_KEPT = 32  # working memory is kept for passes of up to so many tokens
+
+
+class LeanKVCache:
+    """Implements `language_model.KVCache`. Rolling back is a smaller length: what lies beyond is overwritten.
+
+    Attributes:
+        keys, values: [layers, kv_heads, capacity, head_dim] float32.
+    """
+
+    def __init__(self, num_layers: int, kv_heads: int, head_dim: int, max_positions: int) -> None:
+        self._max_positions = max_positions
+        self.keys, self.values = (
+            np.zeros((num_layers, kv_heads, min(FIRST_CAPACITY, max_positions), head_dim), np.float32) for _ in range(2)
+        )
+        self._length = 0
+        self._rooms: dict[int, Any] = {}
+
+    @property
+    def length(self) -> int:
+        return self._length
+
+    @property
+    def num_bytes(self) -> int:
+        layers, heads, _, head_dim = self.keys.shape
+        return 2 * layers * heads * self.length * head_dim * self.keys.itemsize
+
+    def truncate(self, length: int) -> None:
+        assert 0 <= length <= self.length, f"a cache of {self.length} positions is never cut to {length}"
+        self._length = length
+
+    def reserve(self, length: int) -> None:
+        """Make room for `length` positions; what is held stays."""
+        layers, heads, capacity, head_dim = self.keys.shape
+        if length <= capacity:
+            return
+        larger = (layers, heads, min(max(length, 2 * capacity), max(length, self._max_positions)), head_dim)
+        for name in ("keys", "values"):
+            held, roomy = getattr(self, name), np.zeros(larger, np.float32)
+            roomy[:, :, : self.length] = held[:, :, : self.length]
+            setattr(self, name, roomy)
+        self._rooms.clear()
+
+    def room_for(self, num_tokens: int, make: Callable[[int, int], Room]) -> Room:
+        """Working memory for a pass over `num_tokens`, from `make(num_tokens, capacity)` where there is none yet."""
+        if num_tokens not in self._rooms:
+            if num_tokens > MOST_TOKENS_KEPT:
+                return make(num_tokens, self.keys.shape[2])
+            self._rooms[num_tokens] = make(num_tokens, self.keys.shape[2])
+        return self._rooms[num_tokens]
+
+    def advance(self, num_tokens: int) -> None:
+        """The pass that has just written `num_tokens` positions is over."""
+        self._length += num_tokens
+
+    def first_layers(self, num_layers: int) -> FirstLayers:
+        """A view of the first layers: the same keys and values, and one length for all."""
+        return FirstLayers(self, num_layers)
+
+
+class FirstLayers:
+    """The first layers of a cache. What it adds or cuts is added and cut in the whole."""
+
+    def __init__(self, whole: LeanKVCache, num_layers: int) -> None:
+        self._whole, self._num_layers = whole, num_layers
+
+    @property
+    def length(self) -> int:
+        return self._whole.length
+
+    @property
+    def num_bytes(self) -> int:
+        return self._whole.num_bytes * self._num_layers // self._whole.keys.shape[0]
+
+    @property
+    def keys(self) -> np.ndarray:
+        return self._whole.keys
+
+    @property
+    def values(self) -> np.ndarray:
+        return self._whole.values
+
+    def truncate(self, length: int) -> None:
+        self._whole.truncate(length)
+
+    def reserve(self, length: int) -> None:
+        self._whole.reserve(length)
+
+    def room_for(self, num_tokens: int, make: Callable[[int, int], Room]) -> Room:
+        return self._whole.room_for(num_tokens, make)
+
+    def advance(self, num_tokens: int) -> None:
+        self._whole.advance(num_tokens)
+
+    def first_layers(self, num_layers: int) -> FirstLayers:
+        return FirstLayers(self._whole, num_layers)
