@@ -9,11 +9,21 @@ the next kernel. All arrays are float32 and C-contiguous; all kernels release th
 from __future__ import annotations
 
 import math
+import os
+from pathlib import Path
 
 import numpy as np
 from numba import njit
 
-_OPTIONS = {"cache": True, "nogil": True, "fastmath": {"reassoc", "nsz", "contract", "arcp"}, "error_model": "numpy"}
+# Compiled code is kept beside this file, or in the user's cache folder; on a machine where neither can be written
+# every start compiles anew.
+_CAN_KEEP = any(os.access(folder, os.W_OK) for folder in (Path(__file__).parent, Path.home()))
+_OPTIONS = {
+    "cache": _CAN_KEEP,
+    "nogil": True,
+    "fastmath": {"reassoc", "nsz", "contract", "arcp"},
+    "error_model": "numpy",
+}
 TINY = np.float32(1e-30)  # so that a row of zeros stays one
 
 SECOND_DIGIT = np.float32(254)  # what the rest of rounding to steps of 1/127 is at most, upside down

@@ -162,6 +162,7 @@ class LeanModel:
             )
         view = copy.copy(self)
         view._use(replace(self._weights, layers=self._weights.layers[:num_layers]))
+        view.governor = None  # its passes are shorter than those that the governor knows
         view.name = f"{self.name}, first {num_layers} of {self.num_layers} layers"
         return view
 

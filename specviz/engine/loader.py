@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from specviz.engine.lean_model import LeanModel
     from specviz.engine.vocabulary import Vocabulary
 
-EMBEDDED_SOURCE = "embedded"
+EMBEDDED_SOURCES = (None, "embedded")
 SECONDS_TO_ASK_THE_HUB = 3
 DEVICES = ("auto", "cpu", "cuda", "mps")
 DTYPES = ("auto", "bfloat16", "float16", "float32")
@@ -82,8 +82,8 @@ def load_pair(
     source, name = locate(target)
     notify(f"Loading {name}")
     vocabulary = Vocabulary(load_tokenizer(source, revision))
-    if takes_lean_path(dtype, chosen_device, is_embedded=name == EMBEDDED_NAME):
-        target_model = _load_lean(source, name, revision, vocabulary)
+    if takes_lean_path(dtype, chosen_device, is_embedded=target in EMBEDDED_SOURCES):
+        target_model = _load_lean(source, name, revision, vocabulary, is_embedded=target in EMBEDDED_SOURCES)
         eos_token_ids = _eos_token_ids(_load_generation_config(source, revision))
     else:
         from specviz.engine.hf_model import TransformersModel
@@ -118,7 +118,7 @@ def load_pair(
 
 def locate(source: str | None) -> tuple[str, str]:
     """(what transformers loads, the name to show) of a folder, a hub id, or the embedded model (None)."""
-    if source is None or source == EMBEDDED_SOURCE:
+    if source in EMBEDDED_SOURCES:
         return str(embedded_model_dir()), EMBEDDED_NAME
     if source and Path(source).is_dir():
         return source, Path(source).resolve().name
@@ -209,35 +209,44 @@ def _load_module(source: str, device: torch.device, dtype: torch.dtype, revision
         return module if spread else module.to(device)
 
 
-def _load_lean(source: str, name: str, revision: str | None, vocabulary: Vocabulary) -> LeanModel:
+def _load_lean(source: str, name: str, revision: str | None, vocabulary: Vocabulary, *, is_embedded: bool) -> LeanModel:
     import torch
-    from transformers import AutoConfig
 
     from specviz.engine import lean_loading
     from specviz.engine.lean_weights import why_not_lean
 
-    with clear_errors(source):
-        config = AutoConfig.from_pretrained(source, revision=revision, trust_remote_code=False, **_hub_options(source))
+    config = _load_config(source, revision)
     if reason := why_not_lean(config):
         raise BadRequest(f"dtype is 'int8', but {name} cannot be run so, since {reason}: choose another dtype.")
-    if name == EMBEDDED_NAME:
+    if is_embedded:
         from specviz.engine.embedded import embedded_int8_folder
 
-        tensors, num_params = lean_loading.read_int8(embedded_int8_folder())
+        folder = embedded_int8_folder()
+        with clear_errors(source):
+            tensors, num_params = lean_loading.read_int8(folder)
     else:
         module = _load_module(source, torch.device("cpu"), torch.float32, revision)
         num_params = sum(parameter.numel() for parameter in module.parameters())
-        tensors = lean_loading.quantized(module, vocabulary.tokenizer)
+        with clear_errors(source):
+            tensors = lean_loading.quantized(module, vocabulary.tokenizer)
     return lean_loading.lean_int8(tensors, config, name, revision or _found_revision(config), num_params)
 
 
-def _load_generation_config(source: str, revision: str | None) -> GenerationConfig | None:
+def _load_config(source: str, revision: str | None) -> PretrainedConfig:
+    from transformers import AutoConfig
+
+    with clear_errors(source):
+        return AutoConfig.from_pretrained(source, revision=revision, trust_remote_code=False, **_hub_options(source))
+
+
+def _load_generation_config(source: str, revision: str | None) -> GenerationConfig:
+    """As transformers finds it for a model that it loads: of a file of its own, else in the model's configuration."""
     from transformers import GenerationConfig
 
     try:
         return GenerationConfig.from_pretrained(source, revision=revision, **_hub_options(source))
-    except OSError:  # a model without one
-        return None
+    except OSError:
+        return GenerationConfig.from_model_config(_load_config(source, revision))
 
 
 def _refuse_missing_weights(source: str, found: dict) -> None:
@@ -269,8 +278,8 @@ def _hub_answers() -> bool:
     return True
 
 
-def _eos_token_ids(config: GenerationConfig | None) -> frozenset[int]:
-    eos = config and config.eos_token_id
+def _eos_token_ids(config: GenerationConfig) -> frozenset[int]:
+    eos = config.eos_token_id
     return frozenset([] if eos is None else [eos] if isinstance(eos, int) else eos)
 
 

@@ -15,7 +15,7 @@ from specviz.hub import HubModel
 @pytest.fixture
 def cached(monkeypatch):
     """The state of the embedded model: `damage`, and the calls that asked to bring it."""
-    state = argparse.Namespace(damage=None, calls=[], error=None)
+    state = argparse.Namespace(damage=None, calls=[], error=None, wants_int8=False)
 
     def bring(**options):
         state.calls.append(options)
@@ -24,6 +24,8 @@ def cached(monkeypatch):
 
     monkeypatch.setattr(fetch, "damage_of", lambda folder, verify: state.damage)
     monkeypatch.setattr(fetch, "embedded_model_dir", bring)
+    monkeypatch.setattr(fetch, "_wants_int8", lambda: state.wants_int8)
+    monkeypatch.setattr(fetch, "embedded_int8_folder", lambda: state.calls.append("int8"))
     monkeypatch.setattr(fetch, "describe_cache", lambda: {"bytes": 273_000_000})
     return state
 
@@ -38,6 +40,16 @@ def test_a_model_that_is_there_is_not_fetched(cached, capsys):
     assert run() == 0
     assert cached.calls == []
     assert "SmolLM2-135M-Instruct is in " in capsys.readouterr().out
+
+
+def test_the_int8_copy_is_made_where_the_machine_can_use_it(cached, tmp_path, monkeypatch):
+    monkeypatch.setattr(fetch, "embedded_model_path", lambda: tmp_path)
+    cached.wants_int8 = True
+    assert run() == 0
+    assert cached.calls == ["int8"]
+    (tmp_path / fetch.INT8_FILE).touch()
+    assert run() == 0
+    assert cached.calls == ["int8"]
 
 
 @pytest.mark.parametrize("verify", [False, True])

@@ -67,10 +67,7 @@ def test_any_other_model_takes_the_general_path_unless_it_is_asked_for_int8(fold
     assert not isinstance(load_pair(folder, device="cpu").target, LeanModel)
 
 
-NOT_YET = {"float32": (), "int8": pytest.mark.xfail(strict=True, reason="the loader reads the generation config only")}
-
-
-@pytest.mark.parametrize("dtype", [pytest.param(dtype, marks=marks) for dtype, marks in NOT_YET.items()])
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
 def test_the_end_tokens_are_the_same_on_both_paths_without_a_generation_config(tmp_path, dtype):
     module = build_model("llama", eos_token_id=[4, 2])
     folder = Path(save(tmp_path / "bare", module))
@@ -78,7 +75,6 @@ def test_the_end_tokens_are_the_same_on_both_paths_without_a_generation_config(t
     assert load_pair(str(folder), dtype=dtype, device="cpu").eos_token_ids == {2, 4}
 
 
-@pytest.mark.xfail(strict=True, reason="the loader knows the embedded model by its name")
 @pytest.mark.parametrize("dtype", ["auto", "int8"])
 def test_a_users_folder_of_the_embedded_models_name_is_the_users(tmp_path, monkeypatch, dtype):
     monkeypatch.setattr(embedded, "embedded_int8_folder", lambda *_: pytest.fail("the embedded weights were taken"))
