@@ -6,6 +6,7 @@ import argparse
 import errno
 import os
 import sys
+from typing import NoReturn
 
 INTERRUPTED = 130
 
@@ -41,12 +42,19 @@ def main(arguments: list[str] | None = None) -> int:
         return INTERRUPTED
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong with a command line in one sentence, without the usage of every option before it."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}; {self.prog} --help lists the options.\n")
+
+
 def build_parser() -> argparse.ArgumentParser:
     """The parser of all commands."""
     from specviz import __version__
     from specviz.commands import COMMANDS
 
-    parser = argparse.ArgumentParser(prog="python -m specviz", description="Real speculative decoding, made visible.")
+    parser = _Parser(prog="python -m specviz", description="Real speculative decoding, made visible.")
     parser.add_argument("--version", action="version", version=f"specviz {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for command in COMMANDS:

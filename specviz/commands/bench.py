@@ -12,7 +12,7 @@ from pathlib import Path
 from specviz.commands.arguments import add_model_arguments, model_sources, number_or_auto
 from specviz.config import RunSettings
 from specviz.errors import BadRequest
-from specviz.lab.engines import ENGINES, Setup
+from specviz.lab.engines import ENGINES, Setup, why_unavailable
 from specviz.lab.prompts import prepare, untemplated
 from specviz.lab.suite import DEFAULT_SUITE, read_suite
 from specviz.lab.vllm_engine import server_address
@@ -95,6 +95,7 @@ def run(args: argparse.Namespace) -> int:
     with embedded_gguf_file() if is_embedded and args.gguf is None else nullcontext(args.gguf) as gguf_file:
         longest = max(len(prompt.token_ids) for prompt in prompts)
         setup = replace(setup, gguf_file=gguf_file, max_length=longest + args.max_new_tokens)
+        _refuse_if_none_can_run(args.engines, engines, setup)
         result = run_bench(Plan(setup, prompts, engines, args.max_new_tokens, args.repeat), notify=progress)
         if args.perplexity:
             texts = [untemplated(prompt, target.vocabulary) for prompt in prompts]
@@ -117,6 +118,12 @@ def _engines(names: str | None) -> tuple[str, ...]:
         if name not in ENGINES:
             raise BadRequest(f"engines has {name!r}: choose from {', '.join(ENGINES)}.")
     return chosen
+
+
+def _refuse_if_none_can_run(named: str | None, engines: tuple[str, ...], setup: Setup) -> None:
+    reasons = [why_unavailable(name, setup) for name in engines]
+    if named is not None and all(reasons):
+        raise BadRequest(" ".join(dict.fromkeys(reasons)))
 
 
 def _check(args: argparse.Namespace) -> None:

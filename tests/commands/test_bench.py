@@ -51,6 +51,13 @@ def test_one_json_object_on_stdout_and_nothing_else(folders):
     assert "Prompt 1 of 2" in done.stderr
 
 
+def test_engines_none_of_which_can_run_are_a_wrong_request(folders):
+    arguments = ["bench", "--target", folders["target"], *FLOAT32, *SHORT, "--engines", "draft_model"]
+    args = build_parser().parse_args(arguments)
+    with pytest.raises(BadRequest, match=r"There is no draft model: name one with --draft"):
+        args.command.run(args)
+
+
 @pytest.fixture
 def busy_bench(folders):
     """A bench in the middle of its work, and its workers."""

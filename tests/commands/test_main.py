@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from specviz.__main__ import main
+
 ROOT = Path(__file__).resolve().parents[2]
 SPECVIZ = [sys.executable, "-m", "specviz"]
 
@@ -64,3 +66,15 @@ def test_an_interrupt_leaves_no_traceback():
         _, said = process.communicate(timeout=60)
     assert process.returncode in (0, 130)
     assert b"Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "value"),
+    [(["generate", "--k", "two"], "two"), (["generate", "--sed", "1"], "--sed"), (["nothing"], "nothing")],
+)
+def test_a_wrong_command_line_gets_one_line_that_names_what_is_wrong(capsys, arguments, value):
+    with pytest.raises(SystemExit) as end:
+        main(arguments)
+    assert end.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert value in line and "--help" in line
