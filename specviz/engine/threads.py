@@ -16,7 +16,8 @@ from time import perf_counter
 import torch
 
 TIMED_PASSES, MOST_SECONDS = 5, 0.3
-SLOW, MOST_TOKENS = 2, 5  # times one thread's one-token pass, for passes of so many tokens: the others are in the way
+SLOW = 1.3  # times what one thread would take: then the other threads are in the way
+MOST_TOKENS, MORE_PER_TOKEN = 9, 0.1  # longer passes are not judged; what each further token adds to a pass
 FIRST_REST, LONGEST_REST = 64, 4096  # passes with one thread before more are tried again
 
 
@@ -56,7 +57,8 @@ class ThreadGovernor:
                 self._resting -= 1
                 self.threads = 1 if self._resting else self._best
                 return
-            self._slow_passes = self._slow_passes + 1 if seconds > SLOW * self._one_thread_seconds else 0
+            with_one = self._one_thread_seconds * (1 + MORE_PER_TOKEN * (num_tokens - 1))
+            self._slow_passes = self._slow_passes + 1 if seconds > SLOW * with_one else 0
             if self._slow_passes == 2:
                 self.threads, self._resting, self._slow_passes = 1, self._rest, 0
                 self._rest = min(2 * self._rest, LONGEST_REST)

@@ -1,6 +1,6 @@
 """A run in a thread of its own, and its messages as they come.
 
-The thread fills an event log; whoever shows the run reads it at most 20 times a second. So a slow
+The thread fills an event log; whoever shows the run reads it at most 10 times a second, since each look takes time from the model. So a slow
 browser never holds up the model, and a slow model never holds back what is already there.
 """
 
@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
 from specviz.errors import SpecVizError
 from specviz.ui.messages import message
 
-SECONDS_BETWEEN_MESSAGES = 0.05
+SECONDS_BETWEEN_MESSAGES = 0.1
 UNEXPECTED = "Something went wrong here that is not your doing; the server's log has the details. Try again."
 
 logger = logging.getLogger(__name__)
@@ -49,6 +48,7 @@ class LiveRun:
         self._note = ""
         self._error: str | None = None
         self._is_over = False
+        self._over = threading.Event()
         self._is_cancelled = False
         self._run: RunLike | None = None
         self._thread = threading.Thread(target=self._work, name=f"run-{run_id}", daemon=True)
@@ -89,7 +89,7 @@ class LiveRun:
             more = {"error": error} if error else {"note": note} if note and not self._events else {}
             yield message(self.run_id, seq, events, done=is_over, **more)
             seq += len(events)
-            time.sleep(0 if is_over else SECONDS_BETWEEN_MESSAGES)
+            self._over.wait(0 if is_over else SECONDS_BETWEEN_MESSAGES)
 
     def _wait_for_news(self, seq: int, note: str) -> tuple[list[dict[str, Any]], str, str | None, bool]:
         with self._changed:
@@ -146,6 +146,7 @@ class LiveRun:
             self._is_over = True
             self._run = None
             self._changed.notify_all()
+        self._over.set()
 
 
 class RunRegistry:

@@ -32,6 +32,7 @@ HEADER = """
 MAX_RUNS_AT_ONCE = 4
 MAX_WAITING = 32
 MAX_UPLOAD = "16mb"
+SECONDS_BETWEEN_LOOKS = 0.02
 QUICK = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
 STREAMING = {"show_progress": "hidden", "api_visibility": "private"}
 DELETE_UPLOADS = (600, 3600)  # every, and older than: seconds
@@ -70,7 +71,10 @@ def build_demo(
             _wire_recordings(controls, stage, handlers, defaults)
         _wire_address(demo, controls, stage, handlers, defaults)
         demo.unload(handlers.leave)
-    return demo.queue(max_size=MAX_WAITING, default_concurrency_limit=MAX_RUNS_AT_ONCE)
+    demo.queue(max_size=MAX_WAITING, default_concurrency_limit=MAX_RUNS_AT_ONCE)
+    # Gradio looks for new work a thousand times a second, and each look takes a core from the model.
+    demo._queue.sleep_when_free = demo._queue.progress_update_sleep_when_free = SECONDS_BETWEEN_LOOKS
+    return demo
 
 
 def launch_options() -> dict[str, Any]:

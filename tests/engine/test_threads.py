@@ -90,3 +90,13 @@ def test_long_passes_say_nothing(monkeypatch):
     for _ in range(3):
         governor.observe(500, 5.0)
     assert governor.threads == 2
+
+
+def test_a_pass_over_more_tokens_may_take_longer(monkeypatch):
+    governor, _ = governor_of(monkeypatch, {1: 0.02, 2: 0.01, 4: 0.02})
+    for _ in range(3):
+        governor.observe(5, 0.02 * SLOW * 1.3)
+    assert governor.threads == 2
+    for _ in range(2):
+        governor.observe(5, 0.02 * SLOW * 1.5)
+    assert governor.threads == 1

@@ -8,9 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import gradio as gr
+
 from specviz.trace.reader import read_trace
 from specviz.ui.bundle import STAGE_DIR, STAGE_SCRIPTS, gradio_host_script, stage_css, stage_script
-from specviz.ui.page import build_demo, launch_options
+from specviz.ui.page import SECONDS_BETWEEN_LOOKS, build_demo, launch_options
 from specviz.ui.recordings import RECORDINGS_DIR, load_recordings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,3 +65,9 @@ def test_the_shipped_recordings_are_real_traces_of_a_real_model():
         started = read_trace(path)[0]
         assert started["target"]["num_params"] > 10**8
         assert path.stat().st_size < 1_000_000
+
+
+def test_gradio_still_has_the_pause_that_the_page_lengthens():
+    queue = gr.Blocks().queue()._queue
+    assert 0 < queue.sleep_when_free < SECONDS_BETWEEN_LOOKS
+    assert queue.progress_update_sleep_when_free > 0
