@@ -6,6 +6,7 @@ import argparse
 import errno
 import os
 import sys
+from contextlib import suppress
 from typing import NoReturn
 
 INTERRUPTED = 130
@@ -78,4 +79,9 @@ if __name__ == "__main__":
         code = main()
     except KeyboardInterrupt:  # before the command began
         code = INTERRUPTED
+    if code == INTERRUPTED:
+        # An interrupt inside exec(), which every dataclass calls, makes Python end by the signal whatever it is told.
+        with suppress(OSError, ValueError):
+            sys.stdout.flush()
+        os._exit(code)
     sys.exit(code)
