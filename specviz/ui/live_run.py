@@ -1,6 +1,6 @@
 """A run in a thread of its own, and its messages as they come.
 
-The thread fills an event log; whoever shows the run reads it at most 10 times a second, since each look takes time from the model. So a slow
+The thread fills an event log; whoever shows the run reads it ten times a second (twenty when much comes), since each look takes time from the model. So a slow
 browser never holds up the model, and a slow model never holds back what is already there.
 """
 
@@ -15,6 +15,9 @@ from specviz.errors import SpecVizError
 from specviz.ui.messages import message
 
 SECONDS_BETWEEN_MESSAGES = 0.1
+MANY_EVENTS = (
+    12  # in a message: then the next comes after half the time, so that none is too much for a browser at once
+)
 UNEXPECTED = "Something went wrong here that is not your doing; the server's log has the details. Try again."
 
 logger = logging.getLogger(__name__)
@@ -89,7 +92,8 @@ class LiveRun:
             more = {"error": error} if error else {"note": note} if note and not self._events else {}
             yield message(self.run_id, seq, events, done=is_over, **more)
             seq += len(events)
-            self._over.wait(0 if is_over else SECONDS_BETWEEN_MESSAGES)
+            if not is_over:
+                self._over.wait(SECONDS_BETWEEN_MESSAGES / (2 if len(events) > MANY_EVENTS else 1))
 
     def _wait_for_news(self, seq: int, note: str) -> tuple[list[dict[str, Any]], str, str | None, bool]:
         with self._changed:
