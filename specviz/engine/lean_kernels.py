@@ -134,8 +134,46 @@ def _rotate(source, scale, cosines, sines, target):
 
 
 @njit(**_OPTIONS)
+def _attend_row(qkv, scale, position, cosines, sines, keys, values, scores, query, out):
+    """One row of `attend_rows`: qkv [(heads + 2 * kv_heads) * head_dim], query [head_dim] to work in."""
+    kv_heads, head_dim = keys.shape[0], keys.shape[2]
+    heads = out.shape[0] // head_dim
+    group = heads // kv_heads
+    soften = np.float32(1) / math.sqrt(np.float32(head_dim))
+    for h in range(kv_heads):
+        k = (heads + h) * head_dim
+        v = (heads + kv_heads + h) * head_dim
+        _rotate(qkv[k : k + head_dim], scale, cosines[position], sines[position], keys[h, position])
+        for i in range(head_dim):
+            values[h, position, i] = qkv[v + i] * scale
+    for h in range(heads):
+        kv, q = h // group, h * head_dim
+        _rotate(qkv[q : q + head_dim], scale * soften, cosines[position], sines[position], query)
+        row, head_out = scores[h], out[q : q + head_dim]
+        top = np.float32(-np.inf)
+        for t in range(position + 1):
+            dot = np.float32(0)
+            for i in range(head_dim):
+                dot += query[i] * keys[kv, t, i]
+            row[t] = dot
+            top = max(top, dot)
+        total = np.float32(0)
+        for t in range(position + 1):
+            weight = _exp(row[t] - top)
+            row[t] = weight
+            total += weight
+        head_out[:] = np.float32(0)
+        for t in range(position + 1):
+            weight = row[t]
+            for i in range(head_dim):
+                head_out[i] += weight * values[kv, t, i]
+        for i in range(head_dim):
+            head_out[i] /= total
+
+
+@njit(**_OPTIONS)
 def attend_rows(qkv, in_scales, start, cosines, sines, keys, values, scores, out, scales):
-    """Rotary embedding, KV write and causal attention.
+    """Rotary embedding, KV write and causal attention; the rows follow each other in one sequence.
 
     Args:
         qkv: [rows, (heads + 2 * kv_heads) * head_dim], heads of q, then k, then v.
@@ -145,40 +183,59 @@ def attend_rows(qkv, in_scales, start, cosines, sines, keys, values, scores, out
         scores: [heads, capacity], room to work in.
         out: [rows, heads * head_dim].
     """
-    kv_heads, head_dim = keys.shape[0], keys.shape[2]
-    heads = out.shape[1] // head_dim
-    group = heads // kv_heads
-    soften = np.float32(1) / math.sqrt(np.float32(head_dim))
-    query = np.empty(head_dim, np.float32)
+    query = np.empty(keys.shape[2], np.float32)
     for r in range(out.shape[0]):
-        position, scale = start + r, in_scales[r]
-        for h in range(kv_heads):
-            k = (heads + h) * head_dim
-            v = (heads + kv_heads + h) * head_dim
-            _rotate(qkv[r, k : k + head_dim], scale, cosines[position], sines[position], keys[h, position])
-            for i in range(head_dim):
-                values[h, position, i] = qkv[r, v + i] * scale
-        for h in range(heads):
-            kv, q = h // group, h * head_dim
-            _rotate(qkv[r, q : q + head_dim], scale * soften, cosines[position], sines[position], query)
-            row, head_out = scores[h], out[r, q : q + head_dim]
-            top = np.float32(-np.inf)
-            for t in range(position + 1):
-                dot = np.float32(0)
-                for i in range(head_dim):
-                    dot += query[i] * keys[kv, t, i]
-                row[t] = dot
-                top = max(top, dot)
-            total = np.float32(0)
-            for t in range(position + 1):
-                weight = _exp(row[t] - top)
-                row[t] = weight
-                total += weight
-            head_out[:] = np.float32(0)
-            for t in range(position + 1):
-                weight = row[t]
-                for i in range(head_dim):
-                    head_out[i] += weight * values[kv, t, i]
-            for i in range(head_dim):
-                head_out[i] /= total
+        _attend_row(qkv[r], in_scales[r], start + r, cosines, sines, keys, values, scores, query, out[r])
         scales[r] = _shrink(out[r])
+
+
+@njit(**_OPTIONS)
+def attend_apart(qkv, in_scales, positions, cosines, sines, keys, values, scores, out, scales):
+    """As `attend_rows`, where every row is a sequence of its own.
+
+    Args:
+        positions: [rows], that of each row in its sequence.
+        keys, values: [rows, kv_heads, capacity, head_dim] of one layer.
+    """
+    query = np.empty(keys.shape[3], np.float32)
+    for r in range(out.shape[0]):
+        _attend_row(qkv[r], in_scales[r], positions[r], cosines, sines, keys[r], values[r], scores, query, out[r])
+        scales[r] = _shrink(out[r])
+
+
+@njit(**_OPTIONS)
+def choose_rows(logits, scales, temperatures, uniforms, tokens, log_sums):
+    """Next tokens without sorting: the argmax where the temperature is 0, else the token at which the cumulative
+    probability exceeds the row's uniform.
+
+    Args:
+        logits: [rows, vocab], to be multiplied by scales [rows].
+        temperatures, uniforms: [rows]; a uniform is in [0, 1).
+        tokens: [rows], out.
+        log_sums: [rows], out: log of the sum of exp(logits), at temperature 1.
+    """
+    vocab = logits.shape[1]
+    exps = np.empty(vocab, np.float32)
+    for r in range(logits.shape[0]):
+        row, scale = logits[r], scales[r]
+        top, best = row[0], 0
+        for i in range(vocab):
+            if row[i] > top:
+                top, best = row[i], i
+        total = 0.0
+        for i in range(vocab):
+            total += np.float64(_exp((row[i] - top) * scale))
+        log_sums[r] = top * scale + math.log(total)
+        tokens[r] = best
+        if temperatures[r] > 0:
+            heat = scale / temperatures[r]
+            total = 0.0
+            for i in range(vocab):
+                exps[i] = _exp((row[i] - top) * heat)
+                total += np.float64(exps[i])
+            goal, reached = uniforms[r] * total, 0.0
+            for i in range(vocab):
+                reached += np.float64(exps[i])
+                if reached > goal:
+                    tokens[r] = i
+                    break

@@ -9,7 +9,7 @@ with int8 weights they are bit for bit the same alone and in a verification pass
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
 
@@ -85,10 +85,10 @@ class LeanModel:
 
     @property
     def kv_bytes_per_position(self) -> int:
-        return 2 * 4 * self.num_layers * self._weights.kv_heads * self._weights.head_dim
+        return 2 * 4 * self.num_layers * self.weights.kv_heads * self.weights.head_dim
 
     def new_cache(self) -> LeanKVCache:
-        weights = self._weights
+        weights = self.weights
         return LeanKVCache(self.num_layers, weights.kv_heads, weights.head_dim, len(weights.cosines))
 
     def forward(
@@ -115,21 +115,54 @@ class LeanModel:
         num_logits: int | None,
         feature_layers: tuple[int, ...],
     ) -> ForwardOutput:
-        weights, start, rows = self._weights, cache.length, len(token_ids)
+        weights, start, rows = self.weights, cache.length, len(token_ids)
         assert start + rows <= len(weights.cosines), f"{self.name} has no position {start + rows - 1}"
         num_logits = rows if num_logits is None else num_logits
         cache.reserve(start + rows)
-        room = cache.room_for(rows, self._make_room)
+        room = cache.room_for(rows, self.make_room)
+
+        def attend(index: int, qkv: np.ndarray) -> None:
+            keys, values = cache.keys[index], cache.values[index]
+            kernels.attend_rows(
+                qkv,
+                room.scales,
+                start,
+                weights.cosines,
+                weights.sines,
+                keys,
+                values,
+                room.scores,
+                room.heads,
+                room.scales,
+            )
+
+        features = self.run_layers(token_ids, room, attend, feature_layers)
+        cache.advance(rows)
+        logits = weights.head(room.hidden_tensor[rows - num_logits :])
+        return ForwardOutput(logits.mul_(room.scales_tensor[rows - num_logits :, None]), features)
+
+    def run_layers(
+        self,
+        token_ids: Sequence[int],
+        room: Room,
+        attend: Callable[[int, np.ndarray], None],
+        feature_layers: tuple[int, ...] = (),
+    ) -> dict[int, Tensor]:
+        """All layers over tokens whose keys and values `attend` keeps; leaves the head's input in the room.
+
+        Args:
+            attend: given a layer's index and q, k, v of all rows, puts what the heads give into `room.heads`.
+
+        Returns:
+            The features that were asked for, layer -> [rows, hidden].
+        """
+        weights = self.weights
         hidden, wide, scales, epsilon = room.hidden, room.wide, room.scales, np.float32(weights.epsilon)
         x = weights.embedding[list(token_ids)].float().numpy()
         features = {0: torch.tensor(x)} if 0 in feature_layers else {}
         kernels.norm_rows(x, weights.layers[0].attention_norm, epsilon, hidden, scales)
         for index, layer in enumerate(weights.layers):
-            qkv = layer.qkv(room.hidden_tensor).numpy()
-            keys, values = cache.keys[index], cache.values[index]
-            kernels.attend_rows(
-                qkv, scales, start, weights.cosines, weights.sines, keys, values, room.scores, room.heads, scales
-            )
+            attend(index, layer.qkv(room.hidden_tensor).numpy())
             kernels.add_norm_rows(
                 x, layer.output(room.heads_tensor).numpy(), scales, layer.mlp_norm, epsilon, hidden, scales
             )
@@ -139,11 +172,9 @@ class LeanModel:
             )
             if index + 1 in feature_layers:
                 features[index + 1] = torch.tensor(x)
-        cache.advance(rows)
         if self.num_layers in features:
             features[self.num_layers] = self._normalised(features[self.num_layers])
-        logits = weights.head(room.hidden_tensor[rows - num_logits :])
-        return ForwardOutput(logits.mul_(room.scales_tensor[rows - num_logits :, None]), features)
+        return features
 
     def synchronize(self) -> None:
         """A CPU is never behind."""
@@ -161,30 +192,31 @@ class LeanModel:
                 f"exit_layer is {num_layers}: {self.name} has {self.num_layers} layers, choose 1 to {self.num_layers}."
             )
         view = copy.copy(self)
-        view._use(replace(self._weights, layers=self._weights.layers[:num_layers]))
+        view._use(replace(self.weights, layers=self.weights.layers[:num_layers]))
         view.governor = None  # its passes are shorter than those that the governor knows
         view.name = f"{self.name}, first {num_layers} of {self.num_layers} layers"
         return view
 
     def _use(self, weights: LeanWeights) -> None:
-        self._weights = weights
+        self.weights = weights
         self.num_layers = len(weights.layers)
         # After each layer comes the norm of the next one's attention, and of the head at the end.
         self._next_norms = (*(layer.attention_norm for layer in weights.layers[1:]), weights.final_norm)
 
     def _normalised(self, states: Tensor) -> Tensor:
         shape = states.shape[-1:]
-        return torch.rms_norm(states, shape, torch.from_numpy(self._weights.feature_norm), self._weights.epsilon)
+        return torch.rms_norm(states, shape, torch.from_numpy(self.weights.feature_norm), self.weights.epsilon)
 
-    def _make_room(self, rows: int, capacity: int) -> Room:
-        layer = self._weights.layers[0]
+    def make_room(self, rows: int, capacity: int) -> Room:
+        """Working memory for a pass over `rows` tokens that attend to up to `capacity` positions."""
+        layer = self.weights.layers[0]
         shapes = (
             (rows, layer.qkv.shape[1]),
             (rows, layer.output.shape[1]),
-            (rows * self._weights.down_digits, layer.down.shape[1]),
+            (rows * self.weights.down_digits, layer.down.shape[1]),
             (rows,),
         )
-        return Room.of_shapes(shapes, (layer.output.shape[1] // self._weights.head_dim, capacity))
+        return Room.of_shapes(shapes, (layer.output.shape[1] // self.weights.head_dim, capacity))
 
 
 @dataclass(frozen=True, slots=True)

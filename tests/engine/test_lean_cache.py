@@ -116,7 +116,7 @@ def lean_run(kind: str, prompt: str, k: int, **settings) -> Run:
 def fingerprint(model: LeanModel) -> str:
     """Of every array and tensor that a model keeps, and of its own attributes."""
     digest = hashlib.sha256()
-    weights = model._weights
+    weights = model.weights
     for holder in (weights, *weights.layers):
         for field in fields(holder):
             value = getattr(holder, field.name)
@@ -186,7 +186,7 @@ def test_a_pass_is_not_disturbed_by_another_in_its_middle(matrix, rows):
     def interrupt() -> None:
         model.forward(some_ids(rows, seed=1), others)
 
-    weights = model._weights
+    weights = model.weights
     layers = [replace(layer, **{matrix: Interrupted(getattr(layer, matrix), interrupt)}) for layer in weights.layers]
     watched = LeanModel(replace(weights, layers=tuple(layers)), "interrupted", None, torch.int8, 1)
     assert torch.equal(watched.forward(ids, watched.new_cache()).logits, alone)

@@ -1,0 +1,111 @@
+"""The text that a target wrote, on disk: shards of token ids, and beside each what a draft learns from.
+
+A shard holds the sequences of a fixed range of numbers, so that a seed gives the same shards on any
+machine and a broken-off generation goes on where it was. Ids are small and worth keeping; states are
+large, and can be computed again from the ids (`states.py`).
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from specviz.cache import explained_os_errors
+from specviz.errors import BadRequest
+
+SEQUENCES_PER_SHARD = 256
+HELD_OUT_EVERY = 40  # of the prompts, by a hash of their tokens: equal prompts fall on the same side
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """The kept sequences of one range of numbers, end to end.
+
+    Attributes:
+        ids: [tokens] int64.
+        starts: [sequences + 1] int64; sequence i is ids[starts[i]:starts[i + 1]].
+        answer_starts: [sequences] int64, index of the answer's first token within its sequence.
+    """
+
+    number: int
+    ids: np.ndarray
+    starts: np.ndarray
+    answer_starts: np.ndarray
+
+    @classmethod
+    def of(cls, number: int, sequences: Iterable[tuple[np.ndarray, int]]) -> Shard:
+        """Of (ids, answer_start) pairs."""
+        pairs = list(sequences)
+        starts = np.cumsum([0, *(len(ids) for ids, _ in pairs)])
+        ids = np.concatenate([ids for ids, _ in pairs]) if pairs else np.zeros(0, np.int64)
+        return cls(number, ids, starts, np.array([start for _, start in pairs], np.int64))
+
+    def __len__(self) -> int:
+        return len(self.answer_starts)
+
+    def sequence(self, index: int) -> np.ndarray:
+        return self.ids[self.starts[index] : self.starts[index + 1]]
+
+    def is_held_out(self, index: int) -> bool:
+        """Whether a sequence is for evaluation only, decided by its prompt."""
+        prompt = self.sequence(index)[: self.answer_starts[index]]
+        return zlib.crc32(prompt.astype("<u4").tobytes()) % HELD_OUT_EVERY == 0
+
+
+class Corpus:
+    """A folder of shards, written by one target with one seed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def numbers(self) -> list[int]:
+        """Of the shards that are there."""
+        return sorted(int(path.stem.removeprefix("ids-")) for path in self.folder.glob("ids-*.npz"))
+
+    def path(self, number: int) -> Path:
+        return self.folder / f"ids-{number:05d}.npz"
+
+    def write(self, shard: Shard, num_ids: int) -> None:
+        """Whole, or not at all.
+
+        Args:
+            num_ids: size of the vocabulary, which decides how wide an id is on disk.
+        """
+        dtype = np.uint16 if num_ids <= 1 << 16 else np.uint32
+        with explained_os_errors(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            partial = self.folder / f".partial-{shard.number:05d}.npz"
+            np.savez_compressed(
+                partial,
+                ids=shard.ids.astype(dtype),
+                lengths=np.diff(shard.starts).astype(np.uint16),
+                answer_starts=shard.answer_starts.astype(np.uint16),
+            )
+            os.replace(partial, self.path(shard.number))
+
+    def read(self, number: int) -> Shard:
+        """
+        Raises:
+            BadRequest: not a shard, or a damaged one.
+        """
+        path = self.path(number)
+        try:
+            with np.load(path, allow_pickle=False) as held:
+                starts = np.cumsum([0, *held["lengths"].astype(np.int64)])
+                shard = Shard(number, held["ids"].astype(np.int64), starts, held["answer_starts"].astype(np.int64))
+        except Exception as error:  # what a damaged archive raises is not documented
+            raise BadRequest(f"{path} cannot be read as a shard of token ids ({error}): delete it.") from error
+        if starts[-1] != len(shard.ids) or len(starts) != len(shard.answer_starts) + 1:
+            raise BadRequest(f"{path} is not consistent: delete it, it is written again.")
+        return shard
+
+    def shards(self) -> Iterator[Shard]:
+        return map(self.read, self.numbers())
+
+    def num_tokens(self) -> int:
+        return sum(len(shard.ids) for shard in self.shards())

@@ -1,0 +1,119 @@
+"""Step (a) of a distillation: the target fills a corpus, on all cores, and can be broken off at any time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from queue import Queue
+
+import numpy as np
+import torch
+
+from specviz.engine.lean_model import LeanModel
+from specviz.training.corpus import SEQUENCES_PER_SHARD, Corpus, Shard
+from specviz.training.states import States, StateStore
+from specviz.training.writing import ChatFrame, Lengths, Written, write
+
+
+def generate(
+    model: LeanModel,
+    frame: ChatFrame,
+    corpus: Corpus,
+    store: StateStore,
+    *,
+    num_tokens: int,
+    seed: int,
+    workers: int,
+    rows: int = 32,
+    lengths: Lengths = Lengths(),
+    report: Callable[[int, int], None] = lambda done, total: None,
+) -> None:
+    """Write shards until the corpus holds `num_tokens`; those that are there are kept as they are.
+
+    Args:
+        workers: threads, each with `rows` sequences at a time.
+        report: told how many tokens there are, and of how many, after every sequence.
+    """
+    there = set(corpus.numbers())
+    done = corpus.num_tokens()
+    report(done, num_tokens)
+    finished: Queue[Written | BaseException] = Queue()
+    numbers = _Numbers(there)
+    threads_before = torch.get_num_threads()
+    torch.set_num_threads(1)
+
+    def work() -> None:
+        try:
+            torch.set_num_threads(1)
+            written = write(
+                model, frame, numbers, seed=seed, rows=rows, lengths=lengths, feature_layers=store.layers
+            )
+            for sequence in written:
+                finished.put(sequence)
+        except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
+            finished.put(error)
+
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(workers)]
+    for thread in threads:
+        thread.start()
+    open_shards: dict[int, dict[int, Written]] = {}
+    try:
+        while done < num_tokens or numbers.unfinished(open_shards):
+            sequence = finished.get()
+            if isinstance(sequence, BaseException):
+                raise sequence
+            number = sequence.index // SEQUENCES_PER_SHARD
+            open_shards.setdefault(number, {})[sequence.index] = sequence
+            done += len(sequence.ids)
+            if done >= num_tokens:
+                numbers.finish()
+            report(min(done, num_tokens), num_tokens)
+            if len(open_shards[number]) == SEQUENCES_PER_SHARD:
+                _save(number, open_shards.pop(number), corpus, store, model.vocab_size)
+    finally:
+        numbers.stop()
+        for thread in threads:
+            thread.join()
+        torch.set_num_threads(threads_before)
+
+
+class _Numbers(Iterator[int]):
+    """The numbers of the sequences that are to be written, given out to all workers one by one."""
+
+    def __init__(self, shards_there: set[int]) -> None:
+        self._there, self._next, self._last = shards_there, 0, None
+        self._lock = threading.Lock()
+
+    def __next__(self) -> int:
+        with self._lock:
+            while self._next % SEQUENCES_PER_SHARD == 0 and self._next // SEQUENCES_PER_SHARD in self._there:
+                self._next += SEQUENCES_PER_SHARD
+            if self._last is not None and self._next >= self._last:
+                raise StopIteration
+            self._next += 1
+            return self._next - 1
+
+    def finish(self) -> None:
+        """Give out no number beyond the shards that were begun."""
+        with self._lock:
+            if self._last is None:
+                self._last = -(-self._next // SEQUENCES_PER_SHARD) * SEQUENCES_PER_SHARD
+
+    def stop(self) -> None:
+        with self._lock:
+            self._last = 0
+
+    def unfinished(self, open_shards: dict[int, dict[int, Written]]) -> bool:
+        return bool(open_shards)
+
+
+def _save(number: int, sequences: dict[int, Written], corpus: Corpus, store: StateStore, vocab_size: int) -> None:
+    kept = [sequence for _, sequence in sorted(sequences.items()) if len(sequence.ids)]
+    shard = Shard.of(number, ((sequence.ids, sequence.answer_start) for sequence in kept))
+    if kept:
+        states = States(
+            np.concatenate([sequence.features for sequence in kept]),
+            np.concatenate([sequence.log_sums for sequence in kept]),
+        )
+        store.write(number, states)
+    corpus.write(shard, vocab_size)

@@ -1,0 +1,235 @@
+"""The target writes its own training text: conversations of one turn, of which only the chat header is given.
+
+The prompt is the target's own too, sampled (the idea of Magpie, Xu et al. 2024, arXiv 2406.08464);
+some begin with a few words from `assets/training/openings.txt`, so that all kinds of tasks occur. The
+answers are greedy or sampled. What a sequence says is a function of the seed and its number alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from specviz.engine.lean_model import LeanModel
+from specviz.training.batch_forward import BatchForward
+
+OPENINGS_FILE = Path(__file__).resolve().parents[2] / "assets" / "training" / "openings.txt"
+SHARE_WITH_OPENING = 0.4
+USER_TEMPERATURES = (0.7, 0.8, 1.0)  # drawn from with equal chances
+ANSWER_TEMPERATURES = (0.0, 0.0, 0.7, 1.0)
+GRAM = 4  # tokens
+LOOP_WINDOW, MOST_REPEATED = 64, 0.5  # an answer ends where half of so many 4-grams have been there before
+CHECKED_EVERY = 16  # tokens
+MOST_REPEATED_IN_ALL = 0.3  # share of a sequence's 4-grams that have been there before; beyond, it is dropped
+MARK = "\N{OBJECT REPLACEMENT CHARACTER}"
+
+
+@dataclass(frozen=True, slots=True)
+class ChatFrame:
+    """The tokens around a conversation of one turn.
+
+    Attributes:
+        header: before the user's words; at least one token.
+        middle: between the user's words and the answer; () where there is no chat template. Writing its
+            first token is how the target ends the user's turn.
+        ends: tokens that end an answer.
+        openings: beginnings of user's words.
+    """
+
+    header: tuple[int, ...]
+    middle: tuple[int, ...]
+    ends: frozenset[int]
+    openings: tuple[tuple[int, ...], ...] = ()
+
+    @classmethod
+    def of(cls, tokenizer, ends: frozenset[int]) -> ChatFrame:
+        """Of a transformers tokenizer: from its chat template, or, without one, just a first token."""
+
+        def ids(text: str) -> tuple[int, ...]:
+            return tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+        if tokenizer.chat_template is None:
+            first = next((t for t in (tokenizer.bos_token_id, tokenizer.eos_token_id) if t is not None), 0)
+            return cls((first,), (), ends)
+        message = [{"role": "user", "content": MARK}]
+        text = tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True)
+        header, _, middle = text.partition(MARK)
+        openings = OPENINGS_FILE.read_text(encoding="utf-8").splitlines()
+        return cls(ids(header), ids(middle), ends, tuple(ids(opening) for opening in openings))
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """The most tokens of each part of a sequence."""
+
+    user: int = 120
+    answer: int = 256
+
+
+@dataclass(slots=True)
+class Sequence:
+    """One conversation as it is written.
+
+    Attributes:
+        ids: the tokens so far.
+        answer_start: index of the answer's first token; 0 while the user's turn goes on.
+    """
+
+    index: int
+    frame: ChatFrame
+    lengths: Lengths
+    seed: int
+    ids: list[int] = field(default_factory=list)
+    answer_start: int = 0
+    _forced: list[int] = field(default_factory=list)
+    _user_start: int = 0
+    _user_temperature: float = 0.0
+    _answer_temperature: float = 0.0
+    uniforms: np.ndarray = field(default_factory=lambda: np.empty(0))
+
+    def __post_init__(self) -> None:
+        rng = np.random.Generator(np.random.Philox(key=[self.seed, self.index]))
+        self._user_temperature = float(rng.choice(USER_TEMPERATURES))
+        self._answer_temperature = float(rng.choice(ANSWER_TEMPERATURES))
+        openings = self.frame.openings
+        opening = openings[rng.integers(len(openings))] if openings and rng.random() < SHARE_WITH_OPENING else ()
+        self.ids = list(self.frame.header)
+        self._user_start = len(self.ids)
+        self._forced = list(opening)
+        if not self.frame.middle:
+            self.answer_start = len(self.ids)
+        self.uniforms = rng.random(self.capacity)
+
+    @property
+    def capacity(self) -> int:
+        frame = self.frame
+        longest_opening = max((len(opening) for opening in frame.openings), default=0)
+        return len(frame.header) + longest_opening + self.lengths.user + len(frame.middle) + self.lengths.answer + 1
+
+    @property
+    def temperature(self) -> float:
+        """Of the next token."""
+        return self._answer_temperature if self.answer_start else self._user_temperature
+
+    def extend(self, chosen: int) -> bool:
+        """Take the target's choice, unless a token is given here; False when the sequence is complete."""
+        if self._forced:
+            self.ids.append(self._forced.pop(0))
+            return True
+        if not self.answer_start:
+            middle = self.frame.middle
+            too_long = len(self.ids) - self._user_start >= self.lengths.user
+            if chosen == middle[0] or chosen in self.frame.ends or too_long:
+                self.answer_start = len(self.ids) + len(middle)
+                self._forced = list(middle[1:])
+                chosen = middle[0]
+            self.ids.append(chosen)
+            return True
+        self.ids.append(chosen)
+        length = len(self.ids) - self.answer_start
+        if chosen in self.frame.ends or length >= self.lengths.answer:
+            return False
+        if length % CHECKED_EVERY == 0 and length > LOOP_WINDOW and self._loops():
+            del self.ids[-LOOP_WINDOW:]
+            return False
+        return True
+
+    def is_worth_keeping(self) -> bool:
+        written = self.ids[self._user_start :]
+        return len(written) > 2 * GRAM and repeated_share(written) <= MOST_REPEATED_IN_ALL
+
+    def _loops(self) -> bool:
+        answer = self.ids[self.answer_start :]
+        return repeated_share(answer, len(answer) - LOOP_WINDOW) > MOST_REPEATED
+
+
+def repeated_share(ids: list[int], start: int = 0) -> float:
+    """The share of the 4-grams from `start` on that have been there before, 0 to 1."""
+    grams = [tuple(ids[i : i + GRAM]) for i in range(len(ids) - GRAM + 1)]
+    before: Counter[tuple[int, ...]] = Counter(grams[:start])
+    repeated = 0
+    for gram in grams[start:]:
+        repeated += before[gram] > 0
+        before[gram] += 1
+    return repeated / max(1, len(grams) - start)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A finished sequence.
+
+    Attributes:
+        ids: [tokens]; empty where it was dropped.
+        answer_start: index of the answer's first token.
+        features: [tokens, layers, hidden] float16, of every token.
+        log_sums: [tokens] float32, log of the sum of the exponentials of the logits after each token.
+    """
+
+    index: int
+    ids: np.ndarray
+    answer_start: int
+    features: np.ndarray
+    log_sums: np.ndarray
+
+
+def write(
+    model: LeanModel,
+    frame: ChatFrame,
+    indices: Iterator[int],
+    *,
+    seed: int,
+    rows: int,
+    lengths: Lengths,
+    feature_layers: tuple[int, ...],
+) -> Iterator[Written]:
+    """Sequences by their numbers, `rows` at a time, in the order in which they are completed."""
+    header = list(frame.header)
+    cache = model.new_cache()
+    prefix = model.forward(header[:-1], cache, num_logits=0, feature_layers=feature_layers) if header[1:] else None
+    numbers = iter(indices)
+    first = Sequence(0, frame, lengths, seed)
+    batch = BatchForward(model, rows, first.capacity)
+    features = np.zeros((rows, first.capacity, len(feature_layers), model.weights.embedding.shape[1]), np.float16)
+    log_sums = np.zeros((rows, first.capacity), np.float32)
+    at_work: list[Sequence | None] = [None] * rows
+
+    def begin(row: int) -> None:
+        number = next(numbers, None)
+        at_work[row] = None if number is None else Sequence(number, frame, lengths, seed)
+        batch.start_row(row, cache)
+        if prefix is not None:
+            for place, layer in enumerate(feature_layers):
+                features[row, : len(header) - 1, place] = prefix.features[layer].numpy()
+
+    for row in range(rows):
+        begin(row)
+    while any(at_work):
+        places = batch.lengths.copy()
+        places[[sequence is None for sequence in at_work]] = 0
+        batch.lengths[:] = places
+        fed = [0 if s is None else s.ids[-1] for s in at_work]
+        temperatures = np.array([0 if s is None else s.temperature for s in at_work], np.float32)
+        uniforms = np.array([0 if s is None else s.uniforms[places[row]] for row, s in enumerate(at_work)])
+        output = batch.step(fed, temperatures, uniforms, feature_layers)
+        log_sums[np.arange(rows), places] = output.log_sums
+        for place, layer in enumerate(feature_layers):
+            features[np.arange(rows), places, place] = output.features[layer].numpy()
+        for row, sequence in enumerate(at_work):
+            if sequence is not None and not sequence.extend(int(output.tokens[row])):
+                yield _finished(sequence, features[row], log_sums[row])
+                begin(row)
+
+
+def _finished(sequence: Sequence, features: np.ndarray, log_sums: np.ndarray) -> Written:
+    """The last token was never fed: it has no features, and is only a label."""
+    length = len(sequence.ids) if sequence.is_worth_keeping() else 0
+    ids = np.array(sequence.ids[:length], np.int64)
+    kept = features[:length].copy()
+    sums = log_sums[:length].copy()
+    if length:
+        kept[-1], sums[-1] = 0, np.nan
+    return Written(sequence.index, ids, sequence.answer_start, kept, sums)
