@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from specviz.errors import BadRequest
 
-DRAFTER_KINDS = ("draft_model", "prompt_lookup", "early_exit", "none")
+DRAFTER_KINDS = ("draft_model", "prompt_lookup", "early_exit", "draft_head", "none")
 TRACE_DETAILS = ("full", "light", "none")
 MAX_NUM_DRAFT_TOKENS = 64
 

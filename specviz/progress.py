@@ -5,13 +5,20 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from time import monotonic
 from typing import Protocol
+
+SECONDS_BETWEEN_LINES = 60
 
 STAGES = {
     "wait": "Waiting for another SpecViz that is fetching the model",
     "download": "Downloading the model",
     "convert": "Converting the model (once)",
     "quantize": "Making its int8 copy (once, about a minute)",
+    "generate": "The target writes text",
+    "states": "Computing the target's states again",
+    "train": "Training the draft",
+    "evaluate": "Measuring the draft",
 }
 
 
@@ -38,18 +45,25 @@ def terminal_progress() -> Iterator[Progress]:
 class _Lines:
     def __init__(self) -> None:
         self._stage = ""
+        self._began = self._said = 0.0
+        self._done_before = 0
 
     def __call__(self, stage: str, done: int, total: int) -> None:
+        now = monotonic()
         if stage != self._stage:
-            self._stage = stage
+            self._stage, self._began, self._said, self._done_before = stage, now, now, done
             size = f" ({total / 1e6:.0f} MB)" if stage == "download" else ""
             print(f"{STAGES[stage]}{size} ...", file=sys.stderr, flush=True)
+        elif total and done > self._done_before and now - self._said > SECONDS_BETWEEN_LINES:
+            self._said = now
+            left = (now - self._began) * (total - done) / (done - self._done_before)
+            print(f"  {done / total:.0%}, about {left / 60:.0f} min left", file=sys.stderr, flush=True)
 
 
 @contextmanager
 def _bar() -> Iterator[Progress]:
     from rich.console import Console
-    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
     from rich.progress import Progress as RichProgress
 
     columns = [
@@ -58,6 +72,7 @@ def _bar() -> Iterator[Progress]:
         TaskProgressColumn(),
         TextColumn("{task.fields[amount]}"),
         TimeElapsedColumn(),
+        TimeRemainingColumn(),
     ]
     tasks: dict[str, int] = {}
     with RichProgress(*columns, console=Console(stderr=True)) as bar:

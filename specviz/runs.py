@@ -88,12 +88,22 @@ class Run:
             self.prompt["earlier"] = pair.vocabulary.num_earlier_tokens(ids, system, history)
         check_request(pair.target, ids, pair.vocabulary, self.settings, eos)
         self._memory = memory
+        draft = pair.draft_for(settings.drafter) if settings.most_draft_tokens else None
+        self.drafter = make_drafter(pair.target, draft, settings)
         if memory is not None:
-            self.prompt["reused"] = memory.reusable(pair.target, ids)
-        self.drafter = make_drafter(pair.target, pair.draft, settings)
+            self.prompt["reused"] = self._reusable(memory, ids)
         self._cancelled = threading.Event()
         self._summary = SummaryFold()
         self._has_begun = False
+
+    def _reusable(self, memory: KVMemory, prompt_ids: Sequence[int]) -> int:
+        """Positions of the target's KV that are used again; a drafter of features has to hold them too."""
+        from specviz.drafters.base import draft_model_of
+
+        reusable = memory.reusable(self.pair.target, prompt_ids)
+        if self.drafter is None or not self.drafter.feature_layers:
+            return reusable
+        return min(reusable, memory.reusable(draft_model_of(self.drafter), prompt_ids))
 
     def __iter__(self) -> Iterator[Event]:
         if self._has_begun:

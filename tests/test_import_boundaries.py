@@ -121,6 +121,7 @@ TRANSFORMERS_ONLY_IN = {
     "engine/kv_cache.py",
     "engine/loader.py",
     "engine/pairing.py",
+    "engine/draft_modules.py",
     "engine/embedded_conversion.py",
     "engine/lean_loading.py",
     "engine/lean_weights.py",

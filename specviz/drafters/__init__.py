@@ -6,20 +6,25 @@ from collections.abc import Callable
 
 from specviz.config import RunSettings
 from specviz.drafters.base import Drafter
+from specviz.drafters.draft_head import DraftHead
 from specviz.drafters.draft_model import DraftModel
 from specviz.drafters.early_exit import EarlyExit
 from specviz.drafters.prompt_lookup import PromptLookup
+from specviz.engine.draft_head import DraftHeadModel
 from specviz.engine.language_model import LanguageModel
 
-# (target, draft model or None, settings) -> Drafter
-DRAFTERS: dict[str, Callable[[LanguageModel, LanguageModel | None, RunSettings], Drafter]] = {
+# (target, draft model or head or None, settings) -> Drafter
+DRAFTERS: dict[str, Callable[[LanguageModel, LanguageModel | DraftHeadModel | None, RunSettings], Drafter]] = {
     "draft_model": DraftModel.for_run,
     "prompt_lookup": PromptLookup.for_run,
     "early_exit": EarlyExit.for_run,
+    "draft_head": DraftHead.for_run,
 }
 
 
-def make_drafter(target: LanguageModel, draft: LanguageModel | None, settings: RunSettings) -> Drafter | None:
+def make_drafter(
+    target: LanguageModel, draft: LanguageModel | DraftHeadModel | None, settings: RunSettings
+) -> Drafter | None:
     """The drafter that the settings name; None for plain decoding."""
     if settings.drafter == "none" or settings.most_draft_tokens == 0:
         return None

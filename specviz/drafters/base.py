@@ -14,6 +14,7 @@ from torch import Tensor
 
 if TYPE_CHECKING:
     from specviz.engine.dice import Dice
+    from specviz.engine.draft_head import DraftHeadModel
     from specviz.engine.language_model import KVCache, LanguageModel
     from specviz.engine.logits import LogitsPipeline
 
@@ -43,7 +44,7 @@ class RunContext:
 
     Attributes:
         target_cache: the run's own target cache (a drafter that shares layers drafts in it).
-        cache_for: a cache for a model of the drafter's own (it may hold the beginning of the prompt already).
+        cache_for: a cache for a model or head of the drafter's own (it may hold the beginning of the prompt already).
         pipeline: the run's logits pipeline; the drafter applies it to its own logits.
         dice: the run's random numbers.
         eos_token_ids: a drafted end token ends the draft.
@@ -55,7 +56,7 @@ class RunContext:
     """
 
     target_cache: KVCache
-    cache_for: Callable[[LanguageModel], KVCache]
+    cache_for: Callable[[LanguageModel | DraftHeadModel], KVCache]
     pipeline: LogitsPipeline
     dice: Dice
     eos_token_ids: frozenset[int]
@@ -79,7 +80,8 @@ class DraftSession(Protocol):
 
         Args:
             features: layer -> [num_fed, hidden] for the positions that the target fed, the last ones before
-                the prompt's last token (a kept cache of an earlier turn leaves fewer to feed).
+                the prompt's last token (a kept cache of an earlier turn leaves fewer to feed: for a drafter that
+                asks for features, those that its own cache lacks).
         """
         ...
 
@@ -118,6 +120,6 @@ class Drafter(Protocol):
         ...
 
 
-def draft_model_of(drafter: Drafter) -> LanguageModel | None:
-    """The model a drafter runs apart from the target, if it runs one."""
+def draft_model_of(drafter: Drafter) -> LanguageModel | DraftHeadModel | None:
+    """The model or head that a drafter runs apart from the target, if it runs one."""
     return getattr(drafter, "model", None)

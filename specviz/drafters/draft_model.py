@@ -10,7 +10,7 @@ from torch import Tensor
 
 from specviz.config import RunSettings
 from specviz.drafters.base import DraftedToken, DraftStop, RunContext
-from specviz.engine.dice import draw
+from specviz.drafters.token_loop import draft_tokens
 from specviz.engine.language_model import KVCache, LanguageModel
 from specviz.engine.prefill import feed_in_chunks
 from specviz.errors import BadRequest
@@ -51,6 +51,7 @@ class DraftModel:
             "num_params": self.model.num_params,
             "weight_bytes": self.model.weight_bytes,
             "kv_bytes_per_position": self.model.kv_bytes_per_position,
+            **getattr(self.model, "cut_facts", {}),
         }
 
 
@@ -71,38 +72,15 @@ class ModelDraftSession:
     def propose(
         self, committed_ids: Sequence[int], num_draft_tokens: int, round_index: int
     ) -> Generator[DraftedToken, None, DraftStop | None]:
-        ids = list(committed_ids)
-        longest = len(committed_ids) + num_draft_tokens
-        while len(ids) < longest:
-            if not self._fits(len(ids)):
-                return "context"
-            lacking = ids[self._own_cache.length :]
-            logits = self._model.forward(lacking, self._own_cache, num_logits=1).logits
-            drafted = self._choose(logits, ids, round_index)
-            if drafted is None:
-                return "confidence"
-            yield drafted
-            ids.append(drafted.token_id)
-            if drafted.token_id in self._run.eos_token_ids and len(ids) < longest:
-                return "eos"
-        return None
+        return (yield from draft_tokens(self._run, committed_ids, num_draft_tokens, round_index, self._logits_after))
 
     def commit(self, committed_ids: Sequence[int], features: dict[int, Tensor]) -> None:
         self._own_cache.truncate(min(self._own_cache.length, len(committed_ids) - 1))
 
-    def _choose(self, logits: Tensor, ids: list[int], round_index: int) -> DraftedToken | None:
-        """The token after `ids`; None if the distribution there is not confident enough."""
-        run = self._run
-        adjusted = run.pipeline.adjust(logits, ids)
-        needs_model_probs = run.wants_model_probs or run.confidence is not None
-        model_probs = adjusted.softmax(-1)[0] if needs_model_probs else None
-        # DESIGN invariant 4: decided by the distribution, before a token of it is drawn.
-        if run.confidence is not None and float(model_probs.max()) < run.confidence:
+    def _logits_after(self, ids: list[int]) -> Tensor | None:
+        if not self._fits(len(ids)):
             return None
-        if run.pipeline.is_greedy:
-            return DraftedToken(int(adjusted[0].argmax()), None, model_probs)
-        probs = run.pipeline.distribution(adjusted)[0]
-        return DraftedToken(draw(probs, run.dice.uniform(round_index, len(ids), "draft")), probs, model_probs)
+        return self._model.forward(ids[self._own_cache.length :], self._own_cache, num_logits=1).logits
 
     def _fits(self, sequence_length: int) -> bool:
         return self._model.max_positions is None or sequence_length <= self._model.max_positions

@@ -48,6 +48,11 @@ class TransformersModel:
         self.device = model.get_input_embeddings().weight.device
         self.kv_bytes_per_position = self._measure_cache()
 
+    @property
+    def embedding(self) -> torch.Tensor:
+        """[vocab, hidden], of the input."""
+        return self._module.get_input_embeddings().weight.detach()
+
     def new_cache(self) -> TransformersKVCache:
         return TransformersKVCache(self._num_cache_layers)
 

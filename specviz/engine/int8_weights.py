@@ -102,12 +102,32 @@ def round_columns(weight: Tensor, products: Tensor) -> tuple[Tensor, Tensor]:
     products = products.double()
     products.diagonal().add_(DAMPING * products.diagonal().mean() + 1e-10)
     inverse = torch.linalg.cholesky(torch.cholesky_inverse(torch.linalg.cholesky(products)), upper=True)
-    pairs = torch.nn.functional.pad(weight, (0, weight.shape[1] % 2)).unflatten(1, (-1, 2))
-    sums = pairs.abs().sum(-1) * (pairs.prod(-1) > 0)
-    scales = torch.maximum(weight.abs().amax(1) / LARGEST, sums.amax(1) / LARGEST_PAIR).clamp_min(1e-10)
+    scales = _row_scales(weight)
     rounded = np.empty(weight.shape, np.int8)
     _round_rows(weight.numpy().copy(), scales.numpy(), inverse.float().contiguous().numpy(), rounded)
     return torch.from_numpy(rounded), scales
+
+
+def round_nearest(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """int8 [out, in] and scales [out], each weight for itself: for a matrix whose input nobody has watched."""
+    scales = _row_scales(weight)
+    pairs = _neighbours((weight / scales[:, None]).round_().clamp_(-LARGEST, LARGEST))
+    first, second = pairs.unbind(-1)
+    room = torch.where(first * second > 0, LARGEST_PAIR - first.abs(), torch.full_like(first, LARGEST))
+    rounded = torch.stack([first, torch.minimum(second.abs(), room).copysign(second)], -1).flatten(1)
+    return rounded[:, : weight.shape[1]].to(torch.int8).contiguous(), scales
+
+
+def _row_scales(weight: Tensor) -> Tensor:
+    """[out], so that no weight and no pair of neighbours is beyond its limit (but for rounding)."""
+    pairs = _neighbours(weight)
+    sums = pairs.abs().sum(-1) * (pairs.prod(-1) > 0)
+    return torch.maximum(weight.abs().amax(1) / LARGEST, sums.amax(1) / LARGEST_PAIR).clamp_min(1e-10)
+
+
+def _neighbours(weight: Tensor) -> Tensor:
+    """[out, pairs, 2], a zero beside the last column where their number is odd."""
+    return torch.nn.functional.pad(weight, (0, weight.shape[1] % 2)).unflatten(1, (-1, 2))
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"})

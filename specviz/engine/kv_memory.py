@@ -9,7 +9,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
+from specviz.engine.draft_head import DraftHeadModel
 from specviz.engine.language_model import KVCache, LanguageModel
+
+Keeper = LanguageModel | DraftHeadModel
 
 
 class KVMemory:
@@ -17,32 +20,38 @@ class KVMemory:
     two runs never hold the same cache: the second finds nothing, and starts anew."""
 
     def __init__(self) -> None:
-        self._kept: dict[int, tuple[LanguageModel, list[int], KVCache]] = {}
+        self._kept: dict[int, tuple[Keeper, list[int], KVCache]] = {}
         self._lock = threading.Lock()
 
-    def reusable(self, model: LanguageModel, prompt_ids: Sequence[int]) -> int:
+    def reusable(self, model: Keeper, prompt_ids: Sequence[int]) -> int:
         """How many positions `take` would give for this prompt."""
         with self._lock:
             kept = self._kept.get(id(model))
-            return 0 if kept is None else _common_length(kept[1], prompt_ids)
+        return 0 if kept is None else _common_length(model, kept[1], prompt_ids)
 
-    def take(self, model: LanguageModel, prompt_ids: Sequence[int]) -> KVCache:
+    def take(self, model: Keeper, prompt_ids: Sequence[int]) -> KVCache:
         """The model's kept cache, cut to what it has in common with the prompt (less its last token), or an empty one."""
         with self._lock:
             kept = self._kept.pop(id(model), None)
         if kept is None:
             return model.new_cache()
         _, ids, cache = kept
-        cache.truncate(_common_length(ids, prompt_ids))
+        cache.truncate(_common_length(model, ids, prompt_ids))
         return cache
 
-    def keep(self, model: LanguageModel, token_ids: Sequence[int], cache: KVCache) -> None:
-        """Put a cache back that holds the first `cache.length` of `token_ids`."""
+    def keep(self, model: Keeper, token_ids: Sequence[int], cache: KVCache) -> None:
+        """Put a cache back whose positions are the first `cache.length` of `token_ids`."""
         with self._lock:
-            self._kept[id(model)] = (model, list(token_ids[: cache.length]), cache)
+            self._kept[id(model)] = (model, list(token_ids[: cache.length + reads_ahead(model)]), cache)
 
 
-def _common_length(kept_ids: Sequence[int], prompt_ids: Sequence[int]) -> int:
+def reads_ahead(model: Keeper) -> int:
+    """How many tokens beyond its own a position of the model's cache depends on."""
+    return getattr(model, "reads_ahead", 0)
+
+
+def _common_length(model: Keeper, kept_ids: Sequence[int], prompt_ids: Sequence[int]) -> int:
     """Positions to use again: the prompt's last token is always fed, to be pending."""
     longest = min(len(kept_ids), len(prompt_ids) - 1)
-    return next((i for i in range(longest) if kept_ids[i] != prompt_ids[i]), longest)
+    common = next((i for i in range(longest) if kept_ids[i] != prompt_ids[i]), longest)
+    return max(common - reads_ahead(model), 0)

@@ -94,3 +94,11 @@ class LayeredModel(Protocol):
     """
 
     def first_layers(self, num_layers: int) -> LanguageModel: ...
+
+
+@runtime_checkable
+class EmbeddingModel(Protocol):
+    """A model whose input embedding [vocab, hidden] a draft may share."""
+
+    @property
+    def embedding(self) -> Tensor: ...

@@ -134,18 +134,26 @@ def _rotate(source, scale, cosines, sines, target):
 
 
 @njit(**_OPTIONS)
-def _attend_row(qkv, scale, position, cosines, sines, keys, values, scores, query, out):
-    """One row of `attend_rows`: qkv [(heads + 2 * kv_heads) * head_dim], query [head_dim] to work in."""
+def _keep_row(qkv, scale, position, cosines, sines, keys, values):
+    """Key and value of one row of `attend_rows`, into their place."""
     kv_heads, head_dim = keys.shape[0], keys.shape[2]
-    heads = out.shape[0] // head_dim
-    group = heads // kv_heads
-    soften = np.float32(1) / math.sqrt(np.float32(head_dim))
+    heads = qkv.shape[0] // head_dim - 2 * kv_heads
     for h in range(kv_heads):
         k = (heads + h) * head_dim
         v = (heads + kv_heads + h) * head_dim
         _rotate(qkv[k : k + head_dim], scale, cosines[position], sines[position], keys[h, position])
         for i in range(head_dim):
             values[h, position, i] = qkv[v + i] * scale
+
+
+@njit(**_OPTIONS)
+def _attend_row(qkv, scale, position, cosines, sines, keys, values, scores, query, out):
+    """One row of `attend_rows`: qkv [(heads + 2 * kv_heads) * head_dim], query [head_dim] to work in."""
+    kv_heads, head_dim = keys.shape[0], keys.shape[2]
+    heads = out.shape[0] // head_dim
+    group = heads // kv_heads
+    soften = np.float32(1) / math.sqrt(np.float32(head_dim))
+    _keep_row(qkv, scale, position, cosines, sines, keys, values)
     for h in range(heads):
         kv, q = h // group, h * head_dim
         _rotate(qkv[q : q + head_dim], scale * soften, cosines[position], sines[position], query)
@@ -187,6 +195,13 @@ def attend_rows(qkv, in_scales, start, cosines, sines, keys, values, scores, out
     for r in range(out.shape[0]):
         _attend_row(qkv[r], in_scales[r], start + r, cosines, sines, keys, values, scores, query, out[r])
         scales[r] = _shrink(out[r])
+
+
+@njit(**_OPTIONS)
+def keep_rows(qkv, in_scales, start, cosines, sines, keys, values):
+    """The keys and values of `attend_rows` alone, for rows whose attention nobody asks for."""
+    for r in range(qkv.shape[0]):
+        _keep_row(qkv[r], in_scales[r], start + r, cosines, sines, keys, values)
 
 
 @njit(**_OPTIONS)

@@ -87,6 +87,11 @@ class LeanModel:
     def kv_bytes_per_position(self) -> int:
         return 2 * 4 * self.num_layers * self.weights.kv_heads * self.weights.head_dim
 
+    @property
+    def embedding(self) -> Tensor:
+        """[vocab, hidden], of the input."""
+        return self.weights.embedding
+
     def new_cache(self) -> LeanKVCache:
         weights = self.weights
         return LeanKVCache(self.num_layers, weights.kv_heads, weights.head_dim, len(weights.cosines))

@@ -9,14 +9,18 @@ import os
 import re
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, field
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from specviz.engine.draft_facts import DRAFT_KINDS, find_draft_folder, shipped_sentence
 from specviz.engine.embedded import EMBEDDED_NAME, embedded_model_dir
+from specviz.engine.kv_memory import reads_ahead
 from specviz.engine.language_model import LanguageModel
+from specviz.engine.lazy_drafts import Draft, LazyDrafts
+from specviz.engine.quanto_weights import quantize_weights
 from specviz.errors import BadRequest, RunFailed
 
 if TYPE_CHECKING:
@@ -39,14 +43,27 @@ class ModelPair:
     """What a run needs of models; shared by runs, changed by none.
 
     Attributes:
-        draft: None where the drafter has no model of its own.
+        draft: the draft model that was loaded with the target; None if none was asked for.
         eos_token_ids: the target's own end tokens.
+        drafts: those that are loaded when a run first drafts with them.
     """
 
     target: LanguageModel
     vocabulary: Vocabulary
     draft: LanguageModel | None
     eos_token_ids: frozenset[int]
+    drafts: LazyDrafts = field(default_factory=LazyDrafts)
+
+    def draft_for(self, kind: str) -> Draft | None:
+        """What drafters of a kind run beside the target, the same at every call; None for a kind that runs nothing,
+        or where there is none.
+
+        Raises:
+            BadRequest: there is one, and it cannot be loaded.
+        """
+        if kind == "draft_model" and self.draft is not None:
+            return self.draft
+        return self.drafts.get(kind)
 
 
 def load_pair(
@@ -60,12 +77,15 @@ def load_pair(
     draft_revision: str | None = None,
     notify: Callable[[str], None] = lambda text: None,
 ) -> ModelPair:
-    """Load models by folder or hub id; None = the embedded target, and no draft model.
+    """Load models by folder or hub id; None = the embedded target, and no draft but those that are shipped for it
+    (which are loaded when a run first asks for them).
 
     Args:
+        draft: a draft model, a draft folder that was trained for the target, or the name of a shipped one.
         dtype: of the target; "int8" takes the lean path (`lean_model.py`), and so does "auto" for the embedded
             target where this machine can.
-        draft_precision: a dtype, or "int8"/"int4" weights through optimum-quanto.
+        draft_precision: a dtype, or "int8"/"int4" weights (see `quanto_weights.py`, and `draft_loading.py` for
+            draft folders).
         notify: told what is going on, in short sentences.
 
     Raises:
@@ -75,6 +95,8 @@ def load_pair(
     _check_choice("device", device, DEVICES)
     _check_choice("dtype", dtype, TARGET_PRECISIONS)
     _check_choice("draft_precision", draft_precision, DRAFT_PRECISIONS)
+    from specviz.engine.draft_files import read_draft
+    from specviz.engine.draft_loading import open_draft, open_shipped
     from specviz.engine.vocabulary import Vocabulary
 
     chosen_device = choose_device(device)
@@ -94,26 +116,21 @@ def load_pair(
     if not eos_token_ids and vocabulary.tokenizer.eos_token_id is not None:
         eos_token_ids = frozenset([vocabulary.tokenizer.eos_token_id])
 
-    draft_model = None
-    if draft is not None:
-        from specviz.engine.hf_model import TransformersModel
-        from specviz.engine.pairing import refuse_unfit_draft
-
-        source, name = locate(draft)
-        notify(f"Loading {name}")
-        draft_vocabulary = Vocabulary(load_tokenizer(source, draft_revision))
-        is_quantized = draft_precision in ("int8", "int4")
-        draft_dtype = (
-            chosen_dtype if is_quantized or draft_precision == "auto" else choose_dtype(draft_precision, chosen_device)
+    draft_model, openers = None, {}
+    if draft is not None and (folder := find_draft_folder(draft)) is not None:
+        notify(f"Loading {folder.name}")
+        opened = open_draft(read_draft(folder), target_model, draft_precision)
+        if reads_ahead(opened):
+            openers["draft_head"] = lambda: opened
+        else:
+            draft_model = opened
+    elif draft is not None:
+        draft_model = _load_draft_model(
+            draft, vocabulary, chosen_device, chosen_dtype, draft_precision, draft_revision, notify
         )
-        module = _load_module(source, chosen_device, draft_dtype, draft_revision)
-        if is_quantized:
-            _quantize(module, draft_precision)
-        draft_model = TransformersModel(module, name, draft_revision or _found_revision(module.config))
-        if is_quantized:
-            draft_model.precision = draft_precision
-        refuse_unfit_draft(vocabulary, draft_vocabulary, draft_model, module.get_input_embeddings().weight.shape[0])
-    return ModelPair(target_model, vocabulary, draft_model, eos_token_ids)
+    elif target in EMBEDDED_SOURCES:
+        openers = {kind: partial(open_shipped, kind, target_model, draft_precision) for kind in DRAFT_KINDS}
+    return ModelPair(target_model, vocabulary, draft_model, eos_token_ids, LazyDrafts(openers))
 
 
 def locate(source: str | None) -> tuple[str, str]:
@@ -209,6 +226,38 @@ def _load_module(source: str, device: torch.device, dtype: torch.dtype, revision
         return module if spread else module.to(device)
 
 
+def _load_draft_model(
+    draft: str,
+    target_vocabulary: Vocabulary,
+    device: torch.device,
+    target_dtype: torch.dtype,
+    precision: str,
+    revision: str | None,
+    notify: Callable[[str], None],
+) -> LanguageModel:
+    """A whole model with its own tokenizer, which has to be the target's."""
+    from specviz.engine.hf_model import TransformersModel
+    from specviz.engine.pairing import refuse_unfit_draft
+    from specviz.engine.vocabulary import Vocabulary
+
+    try:
+        source, name = locate(draft)
+        notify(f"Loading {name}")
+        vocabulary = Vocabulary(load_tokenizer(source, revision))
+    except BadRequest as error:
+        raise BadRequest(f"{error} {shipped_sentence()}") from error
+    is_quantized = precision in ("int8", "int4")
+    dtype = target_dtype if is_quantized or precision == "auto" else choose_dtype(precision, device)
+    module = _load_module(source, device, dtype, revision)
+    if is_quantized:
+        quantize_weights(module, precision)
+    model = TransformersModel(module, name, revision or _found_revision(module.config))
+    if is_quantized:
+        model.precision = precision
+    refuse_unfit_draft(target_vocabulary, vocabulary, model, module.get_input_embeddings().weight.shape[0])
+    return model
+
+
 def _load_lean(source: str, name: str, revision: str | None, vocabulary: Vocabulary, *, is_embedded: bool) -> LeanModel:
     import torch
 
@@ -285,14 +334,6 @@ def _eos_token_ids(config: GenerationConfig) -> frozenset[int]:
 
 def _found_revision(config: PretrainedConfig) -> str | None:
     return getattr(config, "_commit_hash", None)
-
-
-def _quantize(module: PreTrainedModel, weights: str) -> None:
-    """Weights only, in place, in a model that nobody else has seen yet."""
-    from optimum.quanto import freeze, qint4, qint8, quantize
-
-    quantize(module, weights={"int8": qint8, "int4": qint4}[weights], exclude="lm_head")
-    freeze(module)
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

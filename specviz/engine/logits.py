@@ -16,6 +16,8 @@ from torch import Tensor
 from specviz.config import RunSettings
 from specviz.errors import BadRequest, RunFailed
 
+NOT_NUMBERS = "The model's logits are not numbers (NaN or infinite): try another dtype, for example float32."
+
 
 @dataclass(frozen=True, slots=True)
 class LogitsPipeline:
@@ -55,23 +57,20 @@ class LogitsPipeline:
         Returns:
             [n, vocab_size] float32.
         """
-        num_rows, width = logits.shape
-        assert num_rows <= len(draft_ids) + 1, "a row for each drafted token, and one after them"
-        logits = logits[:, : self.vocab_size].float()
-        if width < self.vocab_size:
-            logits = torch.nn.functional.pad(logits, (0, self.vocab_size - width), value=-torch.inf)
-        if self.settings.repetition_penalty != 1.0:
-            logits = self._penalize(logits, context_ids, draft_ids)
-        num_too_early = self.num_prompt_tokens + self.settings.min_new_tokens - len(context_ids)
-        if self.settings.min_new_tokens and num_too_early > 0:
-            logits = _exclude(logits, self.eos_token_ids, slice(0, num_too_early))
-        if self.settings.suppress_token_ids:
-            logits = _exclude(logits, self.settings.suppress_token_ids, slice(None))
-        if not torch.isfinite(logits.amax(-1)).all():
-            raise RunFailed(
-                "The model's logits are not numbers (NaN or infinite): try another dtype, for example float32."
-            )
-        return logits
+        adjusted = self._adjust(logits, context_ids, draft_ids)
+        if not torch.isfinite(adjusted.amax(-1)).all():
+            raise RunFailed(NOT_NUMBERS)
+        return adjusted
+
+    def adjust_draft(self, logits: Tensor, context_ids: Sequence[int]) -> Tensor | None:
+        """As `adjust`, for the one row of a drafter; None where all that it can say is suppressed."""
+        adjusted = self._adjust(logits, context_ids, ())
+        top = adjusted.amax()
+        if torch.isfinite(top):
+            return adjusted
+        if torch.isneginf(top) and torch.isfinite(logits.amax()):
+            return None
+        raise RunFailed(NOT_NUMBERS)
 
     def distribution(self, adjusted: Tensor) -> Tensor:
         """What tokens are drawn from, after temperature, top-k and top-p; not for greedy decoding.
@@ -91,6 +90,21 @@ class LogitsPipeline:
         if self.settings.top_p < 1.0:
             logits = _keep_nucleus(logits, self.settings.top_p)
         return logits.softmax(-1)
+
+    def _adjust(self, logits: Tensor, context_ids: Sequence[int], draft_ids: Sequence[int]) -> Tensor:
+        num_rows, width = logits.shape
+        assert num_rows <= len(draft_ids) + 1, "a row for each drafted token, and one after them"
+        logits = logits[:, : self.vocab_size].float()
+        if width < self.vocab_size:
+            logits = torch.nn.functional.pad(logits, (0, self.vocab_size - width), value=-torch.inf)
+        if self.settings.repetition_penalty != 1.0:
+            logits = self._penalize(logits, context_ids, draft_ids)
+        num_too_early = self.num_prompt_tokens + self.settings.min_new_tokens - len(context_ids)
+        if self.settings.min_new_tokens and num_too_early > 0:
+            logits = _exclude(logits, self.eos_token_ids, slice(0, num_too_early))
+        if self.settings.suppress_token_ids:
+            logits = _exclude(logits, self.settings.suppress_token_ids, slice(None))
+        return logits
 
     def _penalize(self, logits: Tensor, context_ids: Sequence[int], draft_ids: Sequence[int]) -> Tensor:
         """Keskar et al. 2019 (CTRL), section 4.1: seen tokens' logits / penalty, or * penalty below 0."""

@@ -148,6 +148,7 @@ class _Run:
                     should_stop=self._should_stop,
                 )
             )
+            self._feed_again_what_lacks_features()
 
     # -- The algorithm -------------------------------------------------------------------------
 
@@ -290,6 +291,13 @@ class _Run:
             # The features of the fed tokens that stay: the pending one and all kept but the newest.
             self.session.commit(self.committed, {layer: states[:num_kept] for layer, states in features.items()})
             assert self._draft_cache_length() is None or self._draft_cache_length() < len(self.committed)
+
+    def _feed_again_what_lacks_features(self) -> None:
+        """A drafter of features gets those of every position that its own cache lacks, so kept ones are fed again."""
+        if self.feature_layers and self.session.cache is not None:
+            start = min(self.cache.length, self.session.cache.length)
+            self.cache.truncate(start)
+            self.session.cache.truncate(start)
 
     # -- Around it -----------------------------------------------------------------------------
 

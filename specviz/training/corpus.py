@@ -7,17 +7,19 @@ large, and can be computed again from the ids (`states.py`).
 
 from __future__ import annotations
 
-import os
+import json
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from specviz.cache import explained_os_errors
 from specviz.errors import BadRequest
 
+ABOUT_FILE = "about.json"
 SEQUENCES_PER_SHARD = 256
 HELD_OUT_EVERY = 40  # of the prompts, by a hash of their tokens: equal prompts fall on the same side
 
@@ -63,6 +65,31 @@ class Corpus:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
+    def claim(self, facts: dict[str, Any]) -> None:
+        """Say who writes here: in a new folder the facts are noted, in another they have to be the same.
+
+        Raises:
+            BadRequest: the folder holds the text of another target, or of other settings.
+        """
+        path = self.folder / ABOUT_FILE
+        if not path.exists() and not self.numbers():
+            with explained_os_errors(self.folder):
+                self.folder.mkdir(parents=True, exist_ok=True)
+                path.write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+            return
+        try:
+            held = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise BadRequest(f"{path} cannot be read ({error}): restore it, or name another folder.") from None
+        if not isinstance(held, dict):
+            raise BadRequest(f"{path} holds no JSON object: restore it, or name another folder.")
+        if other := [name for name in facts if held.get(name) != facts[name]]:
+            name = other[0]
+            raise BadRequest(
+                f"{self.folder} holds text whose {name} is {held.get(name)!r}, and now it is {facts[name]!r}: "
+                "name another folder with --corpus."
+            )
+
     def numbers(self) -> list[int]:
         """Of the shards that are there."""
         return sorted(int(path.stem.removeprefix("ids-")) for path in self.folder.glob("ids-*.npz"))
@@ -86,7 +113,7 @@ class Corpus:
                 lengths=np.diff(shard.starts).astype(np.uint16),
                 answer_starts=shard.answer_starts.astype(np.uint16),
             )
-            os.replace(partial, self.path(shard.number))
+            partial.replace(self.path(shard.number))
 
     def read(self, number: int) -> Shard:
         """

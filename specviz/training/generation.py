@@ -14,6 +14,8 @@ from specviz.training.corpus import SEQUENCES_PER_SHARD, Corpus, Shard
 from specviz.training.states import States, StateStore
 from specviz.training.writing import ChatFrame, Lengths, Written, write
 
+DEFAULT_LENGTHS = Lengths()
+
 
 def generate(
     model: LeanModel,
@@ -25,7 +27,7 @@ def generate(
     seed: int,
     workers: int,
     rows: int = 32,
-    lengths: Lengths = Lengths(),
+    lengths: Lengths = DEFAULT_LENGTHS,
     report: Callable[[int, int], None] = lambda done, total: None,
 ) -> None:
     """Write shards until the corpus holds `num_tokens`; those that are there are kept as they are.
@@ -46,11 +48,18 @@ def generate(
         try:
             torch.set_num_threads(1)
             written = write(
-                model, frame, numbers, seed=seed, rows=rows, lengths=lengths, feature_layers=store.layers
+                model,
+                frame,
+                numbers,
+                seed=seed,
+                rows=rows,
+                lengths=lengths,
+                feature_layers=store.layers,
+                should_stop=lambda: numbers.is_stopped,
             )
             for sequence in written:
                 finished.put(sequence)
-        except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
+        except BaseException as error:  # raised again where it is waited for
             finished.put(error)
 
     threads = [threading.Thread(target=work, daemon=True) for _ in range(workers)]
@@ -58,7 +67,7 @@ def generate(
         thread.start()
     open_shards: dict[int, dict[int, Written]] = {}
     try:
-        while done < num_tokens or numbers.unfinished(open_shards):
+        while done < num_tokens or open_shards:
             sequence = finished.get()
             if isinstance(sequence, BaseException):
                 raise sequence
@@ -81,14 +90,15 @@ class _Numbers(Iterator[int]):
     """The numbers of the sequences that are to be written, given out to all workers one by one."""
 
     def __init__(self, shards_there: set[int]) -> None:
-        self._there, self._next, self._last = shards_there, 0, None
+        self._there, self._next, self._end = shards_there, 0, None
         self._lock = threading.Lock()
+        self.is_stopped = False
 
     def __next__(self) -> int:
         with self._lock:
             while self._next % SEQUENCES_PER_SHARD == 0 and self._next // SEQUENCES_PER_SHARD in self._there:
                 self._next += SEQUENCES_PER_SHARD
-            if self._last is not None and self._next >= self._last:
+            if self.is_stopped or (self._end is not None and self._next >= self._end):
                 raise StopIteration
             self._next += 1
             return self._next - 1
@@ -96,15 +106,12 @@ class _Numbers(Iterator[int]):
     def finish(self) -> None:
         """Give out no number beyond the shards that were begun."""
         with self._lock:
-            if self._last is None:
-                self._last = -(-self._next // SEQUENCES_PER_SHARD) * SEQUENCES_PER_SHARD
+            if self._end is None:
+                self._end = -(-self._next // SEQUENCES_PER_SHARD) * SEQUENCES_PER_SHARD
 
     def stop(self) -> None:
-        with self._lock:
-            self._last = 0
-
-    def unfinished(self, open_shards: dict[int, dict[int, Written]]) -> bool:
-        return bool(open_shards)
+        """Leave what was begun."""
+        self.is_stopped = True
 
 
 def _save(number: int, sequences: dict[int, Written], corpus: Corpus, store: StateStore, vocab_size: int) -> None:

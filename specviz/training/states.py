@@ -6,7 +6,6 @@ from [hidden] numbers and one more. Kept as float16 in files that are mapped, no
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,7 +53,7 @@ class StateStore:
             for path, array in zip(self.paths(number), (states.features, states.log_sums), strict=True):
                 partial = path.with_name(f".partial-{path.name}")
                 np.save(partial, array)
-                os.replace(partial, path)
+                partial.replace(path)
 
     def read(self, number: int) -> States:
         return States(*(np.load(path, mmap_mode="r") for path in self.paths(number)))

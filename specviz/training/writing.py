@@ -8,7 +8,7 @@ answers are greedy or sampled. What a sequence says is a function of the seed an
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -166,7 +166,8 @@ class Written:
         ids: [tokens]; empty where it was dropped.
         answer_start: index of the answer's first token.
         features: [tokens, layers, hidden] float16, of every token.
-        log_sums: [tokens] float32, log of the sum of the exponentials of the logits after each token.
+        log_sums: [tokens] float32, log of the sum of the exponentials of the logits after each token; NaN in the header
+            and after the last token, which was never fed.
     """
 
     index: int
@@ -185,6 +186,7 @@ def write(
     rows: int,
     lengths: Lengths,
     feature_layers: tuple[int, ...],
+    should_stop: Callable[[], bool] = lambda: False,
 ) -> Iterator[Written]:
     """Sequences by their numbers, `rows` at a time, in the order in which they are completed."""
     header = list(frame.header)
@@ -194,7 +196,7 @@ def write(
     first = Sequence(0, frame, lengths, seed)
     batch = BatchForward(model, rows, first.capacity)
     features = np.zeros((rows, first.capacity, len(feature_layers), model.weights.embedding.shape[1]), np.float16)
-    log_sums = np.zeros((rows, first.capacity), np.float32)
+    log_sums = np.full((rows, first.capacity), np.nan, np.float32)  # those of the header are never computed
     at_work: list[Sequence | None] = [None] * rows
 
     def begin(row: int) -> None:
@@ -207,7 +209,7 @@ def write(
 
     for row in range(rows):
         begin(row)
-    while any(at_work):
+    while any(at_work) and not should_stop():
         places = batch.lengths.copy()
         places[[sequence is None for sequence in at_work]] = 0
         batch.lengths[:] = places
@@ -225,7 +227,6 @@ def write(
 
 
 def _finished(sequence: Sequence, features: np.ndarray, log_sums: np.ndarray) -> Written:
-    """The last token was never fed: it has no features, and is only a label."""
     length = len(sequence.ids) if sequence.is_worth_keeping() else 0
     ids = np.array(sequence.ids[:length], np.int64)
     kept = features[:length].copy()

@@ -1,0 +1,182 @@
+"""`specviz distill`: train a small draft for a target, from text that the target writes itself."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from specviz.cache import cache_dir
+from specviz.engine.draft_facts import DRAFT_KINDS
+from specviz.engine.embedded import EMBEDDED_NAME
+from specviz.errors import BadRequest
+from specviz.progress import terminal_progress
+
+if TYPE_CHECKING:
+    from specviz.training.distillation import Options
+    from specviz.training.teacher import Teacher
+
+NAME = "distill"
+HELP = "train a small draft for a target, from text that the target writes itself"
+
+STEPS = ("generate", "train", "evaluate", "export")
+SHIPPED_TEXT = Path(__file__).resolve().parents[2] / "assets" / "training"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "steps", nargs="*", metavar="STEP", help=f"some of {', '.join(STEPS)} (default: all of them, in this order)"
+    )
+    parser.add_argument("--target", metavar="ID_OR_DIR", help="a Llama-like model (default: the embedded one)")
+    parser.add_argument("--dtype", default="auto", help="of the target, as it will run: auto, float32, int8 ...")
+    parser.add_argument("--kind", default="draft_head", help=f"{' or '.join(DRAFT_KINDS)} (default draft_head)")
+    parser.add_argument("--name", help="of the draft (default: the target's name and the kind)")
+    parser.add_argument("--output", type=Path, metavar="DIR", help="the draft folder (default: NAME, here)")
+    parser.add_argument("--work", type=Path, metavar="DIR", help="states and checkpoints (default: the user's cache)")
+    parser.add_argument(
+        "--corpus", type=Path, metavar="DIR", help="token ids (default: those that are shipped, else in --work)"
+    )
+    parser.add_argument("--tokens", type=int, default=1_000_000, metavar="N", help="to be written (default 1,000,000)")
+    parser.add_argument("--feature-layers", metavar="A,B,...", help="of the target, that a draft head reads")
+    parser.add_argument("--layers", metavar="A,B,...", help="of the target, that a draft model starts from")
+    parser.add_argument(
+        "--cut", type=int, default=8192, metavar="N", help="tokens that the draft can say (default 8192)"
+    )
+    parser.add_argument("--epochs", type=float, default=2.0, metavar="N", help="passes over the text (default 2)")
+    parser.add_argument(
+        "--learning-rate", type=float, default=1e-3, metavar="X", help="peak, of new weights (default 0.001)"
+    )
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of text and training (default 1)")
+    parser.add_argument("--bench", type=Path, metavar="FILE", help="a `bench --json` for the card's table by category")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Returns 0 once the steps are done; interrupted, the same command goes on where it was.
+
+    Raises:
+        BadRequest: a target, step or option that cannot be.
+        RunFailed: the weights are not numbers any more, or too many for a file.
+    """
+    steps = _steps(args.steps)
+    _check(args)
+    bench = _read_bench(args.bench)
+    from specviz.training.distillation import Distillation
+    from specviz.training.teacher import load_teacher
+
+    teacher = load_teacher(args.target, args.dtype)
+    options = _options(args, teacher)
+    done: dict = {"name": options.name, "kind": options.kind, "target": teacher.model.name}
+    with terminal_progress() as report:
+        distillation = Distillation(teacher, options, report)
+        for step in steps:
+            if step == "generate":
+                distillation.generate()
+                done["corpus"] = str(options.corpus)
+            elif step == "train":
+                distillation.train()
+                done["steps"] = distillation.trainer.step
+            elif step == "evaluate":
+                done["metrics"] = distillation.evaluate()
+            else:
+                done["output"] = str(distillation.export(bench))
+    if args.json:
+        print(json.dumps(done, allow_nan=False))
+    else:
+        _print(done)
+    return 0
+
+
+def _steps(named: list[str]) -> tuple[str, ...]:
+    if wrong := [step for step in named if step not in STEPS]:
+        raise BadRequest(f"step is {wrong[0]!r}: choose some of {', '.join(STEPS)}.")
+    return tuple(step for step in STEPS if step in named) or STEPS
+
+
+def _check(args: argparse.Namespace) -> None:
+    if args.kind not in DRAFT_KINDS:
+        raise BadRequest(f"kind is {args.kind!r}: choose {' or '.join(DRAFT_KINDS)}.")
+    for name, least in (("tokens", 1), ("cut", 1), ("seed", 0)):
+        if getattr(args, name) < least:
+            raise BadRequest(f"{name} is {getattr(args, name)}: give a whole number from {least} on.")
+    if not 0 < args.epochs <= 1000:
+        raise BadRequest(f"epochs is {args.epochs:g}: give a number above 0, up to 1000.")
+    if not 0 < args.learning_rate <= 1:
+        raise BadRequest(f"learning_rate is {args.learning_rate:g}: give a number above 0, up to 1.")
+
+
+def _options(args: argparse.Namespace, teacher: Teacher) -> Options:
+    from specviz.training.distillation import Options
+    from specviz.training.trainer import Plan
+
+    model, is_head = teacher.model, args.kind == "draft_head"
+    last = model.num_layers - 1
+    name = args.name or f"{Path(model.name).name}-{args.kind.replace('_', '-')}"
+    work = args.work or cache_dir() / "distill" / Path(model.name).name
+    shipped = SHIPPED_TEXT / model.name if model.name == EMBEDDED_NAME else None
+    plan = Plan(epochs=args.epochs, learning_rate=args.learning_rate, seed=args.seed)
+    if not is_head:
+        plan = replace(plan, unroll_steps=1)
+    return Options(
+        kind=args.kind,
+        name=name,
+        work=work,
+        corpus=args.corpus or (shipped if args.target is None and shipped else work / "text"),
+        output=args.output or Path(name),
+        feature_layers=_layers("feature_layers", args.feature_layers, _spread(model.num_layers)) if is_head else (),
+        layers=() if is_head else _layers("layers", args.layers, tuple(sorted({0, last // 2, last}))),
+        num_tokens=args.tokens,
+        cut=min(args.cut, model.vocab_size),
+        seed=args.seed,
+        dtype=args.dtype,
+        plan=plan,
+    )
+
+
+def _spread(num_layers: int) -> tuple[int, ...]:
+    """A low, a middle and the last layer: what EAGLE-3 fuses, but that our last one is after the final norm."""
+    return tuple(sorted({round(0.27 * num_layers), round(0.6 * num_layers), num_layers}))
+
+
+def _layers(name: str, text: str | None, default: tuple[int, ...]) -> tuple[int, ...]:
+    if text is None:
+        return default
+    try:
+        layers = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise BadRequest(f"{name} is {text!r}: give layers as numbers with commas between, such as 0,14,29.") from None
+    if list(layers) != sorted(set(layers)):
+        raise BadRequest(f"{name} is {text!r}: give each layer once, the lowest first.")
+    return layers
+
+
+def _read_bench(path: Path | None) -> dict | None:
+    if path is None:
+        return None
+    try:
+        bench = json.loads(path.read_text(encoding="utf-8"))
+        bench["engines"], bench["setting"]["prompts"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BadRequest(
+            f"{path} is not the output of `bench --json` ({error}): name one, or leave --bench out."
+        ) from None
+    return bench
+
+
+def _print(done: dict) -> None:
+    if "corpus" in done:
+        print(f"The text lies in {done['corpus']}.")
+    if "steps" in done:
+        print(f"Trained: {done['steps']:,} steps.")
+    if metrics := done.get("metrics"):
+        first, engine = metrics["on_text"]["by_position"][0], metrics["in_engine"]
+        print(f"On held-out text: greedy agreement {first['agreement']:.3f}, overlap {first['overlap']:.3f}.")
+        print(
+            f"In the engine, {engine['prompts']} held-out prompts: {engine['mean_tokens_per_round']:.2f} tokens a round, "
+            f"{engine['speedup_over_plain']:.2f}x of plain decoding's speed, {engine['identical']:.0%} of the answers identical."
+        )
+    if "output" in done:
+        print(f"The draft is in {done['output']}: give it as --draft.", file=sys.stdout)

@@ -1,0 +1,200 @@
+"""What a draft folder says of itself: `specviz-draft.json`, and the drafts that are shipped.
+
+A draft folder holds a draft that belongs to one target: `specviz-draft.json` (read here, without torch),
+`weights.safetensors` (`draft_files.py`) and a README.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from specviz.errors import BadRequest
+
+DRAFT_FILE = "specviz-draft.json"
+WEIGHTS_FILE = "weights.safetensors"
+FORMAT = 1
+SHIPPED_DIR = Path(__file__).resolve().parents[2] / "assets" / "drafts"
+
+DraftKind = Literal["draft_head", "draft_model"]
+DRAFT_KINDS: tuple[DraftKind, ...] = ("draft_head", "draft_model")
+
+SIZES = ("hidden", "intermediate", "heads", "kv_heads", "head_dim")
+LARGEST_SIZE = 2**24
+LARGEST_JSON = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class DraftFacts:
+    """A draft, known without its weights.
+
+    Attributes:
+        target_name, vocab_size, target_hidden, embedding_sha256: the target it was trained for.
+        hidden, intermediate, heads, kv_heads, head_dim, rotary_base, epsilon: the shape of its layers.
+        feature_layers: of the target, for a draft head; () for a draft model.
+        num_layers: 1 for a draft head.
+        down_digits: 2 where the input of `down` is given in two digits of 8 bits (see `lean_kernels.gate_rows`).
+        trained: how it was made, as its maker wrote it.
+    """
+
+    folder: Path
+    kind: DraftKind
+    name: str
+    target_name: str
+    vocab_size: int
+    target_hidden: int
+    embedding_sha256: str
+    hidden: int
+    intermediate: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    rotary_base: float
+    epsilon: float
+    feature_layers: tuple[int, ...]
+    num_layers: int
+    max_positions: int
+    down_digits: int
+    trained: dict[str, Any]
+
+
+def is_draft_folder(path: str | Path) -> bool:
+    """Whether a draft of this format lies there."""
+    return (Path(path) / DRAFT_FILE).is_file()
+
+
+def find_draft_folder(source: str) -> Path | None:
+    """The folder of a draft that is named by its folder or, if it is shipped, by its name; None if it is neither."""
+    if is_draft_folder(source):
+        return Path(source)
+    is_name = source not in ("", ".", "..") and "/" not in source and "\\" not in source
+    return SHIPPED_DIR / source if is_name and is_draft_folder(SHIPPED_DIR / source) else None
+
+
+def shipped_names(kind: DraftKind | None = None) -> tuple[str, ...]:
+    """The shipped drafts (of a kind) by name; a broken one has no kind."""
+    names = sorted(path.parent.name for path in SHIPPED_DIR.glob(f"*/{DRAFT_FILE}"))
+    return tuple(name for name in names if kind is None or _kind_of(SHIPPED_DIR / name) == kind)
+
+
+def shipped_sentence() -> str:
+    """Which drafts can be given by name, in a sentence."""
+    names = shipped_names()
+    return f"The drafts that are shipped are {', '.join(names)}." if names else "No drafts are shipped with this copy."
+
+
+def read_draft_facts(folder: str | Path) -> DraftFacts:
+    """The facts of a draft folder.
+
+    Raises:
+        BadRequest: no such file, not this format, or a value that cannot be.
+    """
+    folder = Path(folder)
+    table = _Table(folder, "", _read_json(folder))
+    if (found := table.values.get("format")) != FORMAT or isinstance(found, bool):
+        raise BadRequest(
+            f"{folder / DRAFT_FILE}: format is {found!r}, and this version reads {FORMAT}: "
+            "take a draft that was made for this version."
+        )
+    kind = table.one_of("kind", DRAFT_KINDS)
+    target, shape = table.table("target"), table.table("shape")
+    is_head = kind == "draft_head"
+    facts = DraftFacts(
+        folder=folder,
+        kind=kind,
+        name=table.text("name"),
+        target_name=target.text("name"),
+        vocab_size=target.whole("vocab_size"),
+        target_hidden=target.whole("hidden"),
+        embedding_sha256=target.text("embedding_sha256"),
+        **{size: shape.whole(size) for size in SIZES},
+        rotary_base=shape.positive("rotary_base"),
+        epsilon=shape.positive("epsilon"),
+        feature_layers=shape.layers("feature_layers") if is_head else (),
+        num_layers=1 if is_head else shape.whole("num_layers"),
+        max_positions=table.whole("max_positions"),
+        down_digits=table.one_of("down_digits", (1, 2)),
+        trained=table.table("trained").values,
+    )
+    if facts.hidden != facts.target_hidden:
+        shape.refuse("hidden", f"the target's {facts.target_hidden}, whose embedding it shares")
+    if facts.heads % facts.kv_heads:
+        shape.refuse("kv_heads", f"a divisor of the {facts.heads} heads")
+    if facts.head_dim % 2:
+        shape.refuse("head_dim", "an even number")
+    return facts
+
+
+def _kind_of(folder: Path) -> str | None:
+    try:
+        return read_draft_facts(folder).kind
+    except BadRequest:
+        return None
+
+
+def _read_json(folder: Path) -> dict[str, Any]:
+    path = folder / DRAFT_FILE
+    try:
+        with path.open("rb") as file:
+            values = json.loads(file.read(LARGEST_JSON))
+    except OSError as error:
+        raise BadRequest(f"{path} cannot be read ({error.strerror}): name a draft folder that holds one.") from None
+    except (ValueError, RecursionError) as error:
+        raise BadRequest(f"{path} is not JSON ({error}): restore the draft folder.") from None
+    if not isinstance(values, dict):
+        raise BadRequest(f"{path} holds no JSON object: restore the draft folder.")
+    return values
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """A JSON object whose values are checked as they are read."""
+
+    folder: Path
+    path: str
+    values: dict[str, Any]
+
+    def refuse(self, key: str, expected: str) -> None:
+        value = self.values.get(key)
+        found = f"is {str(value)[:80]!r}" if key in self.values else "is missing"
+        raise BadRequest(
+            f"{self.folder / DRAFT_FILE}: {self.path}{key} {found}, but it has to be {expected}: "
+            "restore the draft folder, or take another draft."
+        )
+
+    def table(self, key: str) -> _Table:
+        if not isinstance(value := self.values.get(key), dict):
+            self.refuse(key, "an object")
+        return _Table(self.folder, f"{self.path}{key}.", value)
+
+    def text(self, key: str) -> str:
+        if not isinstance(value := self.values.get(key), str) or not value:
+            self.refuse(key, "a text")
+        return value
+
+    def whole(self, key: str) -> int:
+        if type(value := self.values.get(key)) is not int or not 1 <= value <= LARGEST_SIZE:
+            self.refuse(key, f"a whole number from 1 to {LARGEST_SIZE}")
+        return value
+
+    def positive(self, key: str) -> float:
+        value = self.values.get(key)
+        if type(value) not in (int, float) or not math.isfinite(value) or value <= 0:
+            self.refuse(key, "a number above 0")
+        return float(value)
+
+    def one_of(self, key: str, choices: tuple[Any, ...]) -> Any:
+        value = self.values.get(key)
+        if type(value) is not type(choices[0]) or value not in choices:
+            self.refuse(key, f"one of {', '.join(map(str, choices))}")
+        return value
+
+    def layers(self, key: str) -> tuple[int, ...]:
+        value = self.values.get(key)
+        is_list = isinstance(value, list) and bool(value) and all(type(layer) is int for layer in value)
+        if not is_list or not all(0 <= layer <= LARGEST_SIZE for layer in value) or len(set(value)) < len(value):
+            self.refuse(key, "a list of different layers of the target")
+        return tuple(value)

@@ -1,0 +1,244 @@
+"""A whole distillation: from a target to a draft folder, in steps that can each be broken off and gone on with."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from specviz.cache import explained_os_errors
+from specviz.engine.draft_files import embedding_fingerprint
+from specviz.engine.draft_head_net import HeadShape
+from specviz.engine.lean_weights import fuse
+from specviz.errors import BadRequest
+from specviz.lab.cores import available_cores
+from specviz.training.corpus import Corpus
+from specviz.training.evaluation import evaluate_in_engine, evaluate_on_text, held_out_prompts
+from specviz.training.examples import Examples
+from specviz.training.export import Export, rotary_base
+from specviz.training.generation import generate
+from specviz.training.model_card import model_card
+from specviz.training.objective import CutHead
+from specviz.training.states import StateStore, compute_states
+from specviz.training.students import HeadStudent, ModelStudent, Student, initialise_model
+from specviz.training.teacher import Teacher
+from specviz.training.trainer import Plan, Trainer
+from specviz.training.writing import Lengths
+
+STEPS = ("generate", "train", "evaluate", "export")
+Report = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What to distil.
+
+    Attributes:
+        kind: "draft_head" or "draft_model".
+        name: of the draft.
+        feature_layers: of the target, that a draft head reads; the target's last one is always kept beside them.
+        layers: of the target, that a draft model starts from.
+        num_tokens: how many tokens the target writes.
+        cut: how many tokens of the vocabulary the draft can say.
+        work: folder of states, checkpoints and metrics.
+        corpus: folder of the token ids.
+        output: the draft folder.
+        dtype: of the target, as in `load_pair`.
+    """
+
+    kind: str
+    name: str
+    work: Path
+    corpus: Path
+    output: Path
+    feature_layers: tuple[int, ...] = ()
+    layers: tuple[int, ...] = ()
+    num_tokens: int = 1_000_000
+    cut: int = 8192
+    seed: int = 1
+    rows: int = 32
+    dtype: str = "auto"
+    lengths: Lengths = field(default_factory=Lengths)
+    plan: Plan = field(default_factory=Plan)
+    evaluated_prompts: int = 40
+
+
+class Distillation:
+    """One draft for one target."""
+
+    def __init__(self, teacher: Teacher, options: Options, report: Report = lambda stage, done, total: None) -> None:
+        """
+        Raises:
+            BadRequest: a layer that the target does not have, or a cut that is wider than its vocabulary.
+        """
+        self.teacher, self.options, self._report = teacher, options, report
+        num_layers = teacher.model.num_layers
+        named = {"feature_layers": options.feature_layers, "layers": options.layers}
+        for name, layers in named.items():
+            if wrong := [layer for layer in layers if not 0 <= layer < num_layers + (name == "feature_layers")]:
+                raise BadRequest(
+                    f"{name} has {wrong[0]}: {teacher.model.name} has {num_layers} layers, choose from 0 to "
+                    f"{num_layers - (name == 'layers')}."
+                )
+        if not 1 <= options.cut <= len(teacher.embedding):
+            raise BadRequest(
+                f"cut is {options.cut}: {teacher.model.name} knows {len(teacher.embedding)} tokens, choose 1 to that."
+            )
+        self.corpus = Corpus(options.corpus)
+        kept = tuple(layer for layer in options.feature_layers if layer != num_layers)
+        self.store = StateStore(options.work / "states", (*kept, num_layers))
+
+    def generate(self) -> None:
+        """Fill the corpus."""
+        self.corpus.claim(
+            {
+                "target": self.teacher.model.name,
+                "precision": self.teacher.model.precision,
+                "embedding_sha256": embedding_fingerprint(self.teacher.embedding),
+                "seed": self.options.seed,
+                "lengths": asdict(self.options.lengths),
+            }
+        )
+        generate(
+            self.teacher.model,
+            self.teacher.frame,
+            self.corpus,
+            self.store,
+            num_tokens=self.options.num_tokens,
+            seed=self.options.seed,
+            workers=available_cores(),
+            rows=self.options.rows,
+            lengths=self.options.lengths,
+            report=lambda done, total: self._report("generate", done, total),
+        )
+
+    def train(self) -> None:
+        """Train to the end of the plan, from the last checkpoint on if there is one."""
+        self.trainer.train(lambda done, total: self._report("train", done, total))
+
+    def evaluate(self) -> dict[str, Any]:
+        """Measure what is trained so far, on held-out text and in the engine; kept in `metrics.json`."""
+        on_text = evaluate_on_text(self.student, self.head, self.held_out, self.options.plan.tokens_per_batch)
+        draft = self.folder / "draft"
+        self._export({}).write(draft, self.teacher)
+        tokenizer = self._tokenizer()
+        prompts = held_out_prompts(self.corpus, self.teacher.frame, tokenizer, self.options.evaluated_prompts)
+        in_engine = evaluate_in_engine(
+            self.teacher,
+            draft,
+            self.options.kind,
+            prompts,
+            dtype=self.options.dtype,
+            report=lambda done, total: self._report("evaluate", done, total),
+        )
+        metrics = {"step": self.trainer.step, "on_text": on_text, "in_engine": in_engine}
+        with explained_os_errors(self.folder):
+            (self.folder / "metrics.json").write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
+        return metrics
+
+    def export(self, bench: dict[str, Any] | None = None) -> Path:
+        """Write the draft folder, with what `evaluate` has measured at this step of the training, if it has."""
+        path = self.folder / "metrics.json"
+        metrics = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        if metrics.pop("step", None) != self.trainer.step:
+            metrics = {}
+        export = self._export(metrics)
+        export.write(self.options.output, self.teacher)
+        card = model_card(export.name, self.options.kind, self.teacher.model.name, export.trained, bench)
+        with explained_os_errors(self.options.output):
+            (self.options.output / "README.md").write_text(card, encoding="utf-8")
+        return self.options.output
+
+    @property
+    def folder(self) -> Path:
+        """Of this kind's training."""
+        return self.options.work / self.options.kind
+
+    @cached_property
+    def training(self) -> Examples:
+        self._compute_missing_states()
+        return Examples(self.corpus, self.store, held_out=False)
+
+    @cached_property
+    def held_out(self) -> Examples:
+        self._compute_missing_states()
+        return Examples(self.corpus, self.store, held_out=True)
+
+    @cached_property
+    def head(self) -> CutHead:
+        """The target's head, for the tokens that it used most in its answers."""
+        counts = self.training.token_counts(len(self.teacher.embedding))
+        most = np.sort(np.argsort(-counts, kind="stable")[: self.options.cut])
+        ids = torch.from_numpy(most.copy())
+        return CutHead(ids, self.teacher.head[ids].contiguous())
+
+    @cached_property
+    def student(self) -> Student:
+        torch.manual_seed(self.options.plan.seed)
+        config, embedding = self.teacher.module.config, self.teacher.embedding
+        if self.options.kind == "draft_model":
+            own = copy.deepcopy(config)
+            own.num_hidden_layers = len(self.options.layers)
+            student = ModelStudent(own, embedding)
+            initialise_model(student, self.teacher.module, self.options.layers)
+            return student
+        shape = HeadShape(
+            hidden=config.hidden_size,
+            intermediate=config.intermediate_size,
+            heads=config.num_attention_heads,
+            kv_heads=config.num_key_value_heads,
+            head_dim=self.teacher.model.weights.head_dim,
+            feature_layers=self.options.feature_layers,
+            rotary_base=rotary_base(config),
+            epsilon=config.rms_norm_eps,
+        )
+        student = HeadStudent(shape, embedding)
+        student.module.initialise(fuse(self.teacher.module), f"layers.{config.num_hidden_layers - 1}")
+        return student
+
+    @cached_property
+    def trainer(self) -> Trainer:
+        return Trainer(self.student, self.head, self.training, self.held_out, self.options.plan, self.folder)
+
+    def _compute_missing_states(self) -> None:
+        shards = [shard for shard in self.corpus.shards() if len(shard)]
+        if not shards:
+            raise BadRequest(f"{self.corpus.folder} holds no text yet: run the step generate first.")
+        missing = [shard for shard in shards if not self.store.has(shard)]
+        for done, shard in enumerate(missing):
+            self._report("states", done, len(missing))
+            self.store.write(shard.number, compute_states(self.teacher.model, shard, self.store.layers))
+
+    def _export(self, metrics: dict[str, Any]) -> Export:
+        counts = self.held_out.token_counts(len(self.teacher.embedding))
+        ids = self.head.vocab_ids.numpy()
+        trained = {
+            "data": {
+                "tokens": self.training.num_tokens,
+                "sequences": len(self.training.places),
+                "held_out_sequences": len(self.held_out.places),
+                "seed": self.options.seed,
+            },
+            "plan": asdict(self.options.plan),
+            "steps": self.trainer.step,
+            "parameters": sum(parameter.numel() for parameter in self.student.module.parameters()),
+            "cut": {
+                "tokens": len(ids),
+                "of": len(self.teacher.embedding),
+                "coverage": float(counts[ids].sum() / max(1, counts.sum())),
+            },
+            **metrics,
+        }
+        return Export(self.options.name, self.student, self.head.vocab_ids, trained)
+
+    def _tokenizer(self):
+        from specviz.engine.loader import load_tokenizer, locate
+
+        return load_tokenizer(locate(self.teacher.source)[0])

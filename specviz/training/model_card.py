@@ -1,0 +1,82 @@
+"""The README of a draft folder: what it is, how it was made, what it is worth."""
+
+from __future__ import annotations
+
+from typing import Any
+
+WHAT_IT_IS = {
+    "draft_head": "A draft head: one layer over the target's own states and the next token's embedding (as in EAGLE-3).",
+    "draft_model": "A draft model: a small causal language model of the target's family, some of its layers healed.",
+}
+
+
+def model_card(name: str, kind: str, target: str, trained: dict[str, Any], bench: dict[str, Any] | None = None) -> str:
+    """Markdown.
+
+    Args:
+        trained: the `trained` of the draft's facts.
+        bench: the JSON object of `python -m specviz bench` over a suite, for a table by category.
+    """
+    plan, data = trained["plan"], trained["data"]
+    lines = [
+        f"# {name}",
+        "",
+        f"{WHAT_IT_IS[kind]} It drafts for {target} and for nothing else: it has no embedding and no output head of its",
+        "own, and shares the target's, cut to the tokens that the target really uses.",
+        "",
+        "Made by `specviz distill`; the text it learnt from was written by the target, prompts included.",
+        "",
+        "| | |",
+        "|---|---|",
+        f"| Data | {data['tokens']:,} tokens in {data['sequences']:,} sequences, seed {data['seed']} |",
+        f"| Held out | {data['held_out_sequences']:,} sequences, by a hash of their prompts |",
+        f"| Training | {trained['steps']:,} steps of {plan['tokens_per_batch']:,} tokens, {plan['epochs']:g} passes, seed {plan['seed']} |",
+        f"| Parameters | {trained['parameters']:,}, in int8 |",
+        f"| Output head | {trained['cut']['tokens']:,} of {trained['cut']['of']:,} tokens; they are {_percent(trained['cut']['coverage'])} of the held-out answers |",
+        "| Licence | Apache-2.0, as the target's |",
+        "",
+    ]
+    if on_text := trained.get("on_text"):
+        lines += [
+            f"On the answers of the {on_text['sequences']:,} held-out sequences (greedy and sampled), fed the target's own tokens:",
+            "",
+            "| Draft position | Greedy agreement | Overlap, sum of min(target, draft) |",
+            "|---|---|---|",
+        ]
+        lines += [
+            f"| {place} | {row['agreement']:.3f} | {row['overlap']:.3f} |"
+            for place, row in enumerate(on_text["by_position"], 1)
+        ]
+        lines.append("")
+    if engine := trained.get("in_engine"):
+        accepted = ", ".join(f"{rate:.2f}" for rate in engine["acceptance_by_position"] if rate is not None)
+        lines += [
+            f"In the engine, greedy, {engine['prompts']} held-out prompts, {engine['max_new_tokens']} new tokens, "
+            f"k {engine['num_draft_tokens']}: {engine['mean_tokens_per_round']:.2f} tokens a round, accepted at each",
+            f"position (of those that were reached) {accepted}; {_times(engine['speedup_over_plain'])} of plain decoding's "
+            f"speed (median of ratios by prompt), {_percent(engine['identical'])} of the answers identical to it.",
+            "",
+        ]
+    if bench and (row := bench["engines"].get(kind)):
+        lines += [
+            f"By category, from `specviz bench` ({bench['setting']['prompts']} prompts, {bench['setting']['max_new_tokens']} new "
+            "tokens, greedy; speeds are medians of ratios by prompt to plain decoding in the same run):",
+            "",
+            "| Category | Speed over plain | Tokens a round |",
+            "|---|---|---|",
+            f"| all | {_times(row['speedup_over_plain'])} | {row['mean_tokens_per_round']:.2f} |",
+        ]
+        lines += [
+            f"| {category} | {_times(part['speedup_over_plain'])} | {part['mean_tokens_per_round']:.2f} |"
+            for category, part in row["by_category"].items()
+        ]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{share:.1%}"
+
+
+def _times(ratio: float | None) -> str:
+    return "-" if ratio is None else f"{ratio:.2f}x"

@@ -1,0 +1,197 @@
+"""Step (b) of a distillation: batches in, weights out, with checkpoints to go on from."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import monotonic
+
+import torch
+from torch import Tensor
+
+from specviz.cache import explained_os_errors
+from specviz.errors import BadRequest
+from specviz.training.examples import Batch, Examples
+from specviz.training.objective import CutHead, Scores, score
+from specviz.training.students import Student
+
+SECONDS_BETWEEN_CHECKPOINTS = 180
+MEASURED_BATCHES = 24  # of the held-out sequences, while training goes on
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How to train. Equal plans on equal data give equal weights, up to the rounding of another machine.
+
+    Attributes:
+        epochs: passes over the data.
+        unroll_steps: of the draft head, in the last `unroll_share` of the training; 1 = not.
+        later_positions: share of the positions whose loss is computed in each step but the first.
+        learning_rate: at its peak, of new weights; `copied_rate` is that of weights taken from the target.
+    """
+
+    epochs: float = 2
+    tokens_per_batch: int = 1536
+    learning_rate: float = 1e-3
+    copied_rate: float = 4e-4
+    weight_decay: float = 0.02
+    warmup_steps: int = 60
+    unroll_steps: int = 3
+    unroll_share: float = 0.6
+    later_positions: float = 0.5
+    seed: int = 1
+
+    def rate_factor(self, progress: float, step: int) -> float:
+        """Of the peak learning rate: a warm-up, then half a cosine down to 2%."""
+        return min(1, (step + 1) / self.warmup_steps) * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * progress)))
+
+
+class Trainer:
+    """One training, in a folder of its own: `checkpoint.pt`, `log.jsonl`."""
+
+    def __init__(
+        self, student: Student, head: CutHead, training: Examples, held_out: Examples, plan: Plan, folder: Path
+    ) -> None:
+        """
+        Raises:
+            BadRequest: the folder holds the checkpoint of another plan.
+        """
+        self.student, self.plan, self.folder = student, plan, folder
+        self._head, self._held_out, self._training = head, held_out, training
+        groups: dict[bool, list[torch.nn.Parameter]] = {True: [], False: []}
+        for name, parameter in student.module.named_parameters():
+            groups[student.is_new(name)].append(parameter)
+        rates = {True: plan.learning_rate, False: plan.copied_rate}
+        self._optimizer = torch.optim.AdamW(
+            [{"params": groups[new], "lr": rates[new], "peak": rates[new]} for new in groups if groups[new]],
+            betas=(0.9, 0.95),
+            weight_decay=plan.weight_decay,
+        )
+        self._batches = self._order()
+        self.step = 0
+        self._resume()
+
+    @property
+    def num_steps(self) -> int:
+        return len(self._batches)
+
+    def train(self, report: Callable[[int, int], None] = lambda done, total: None) -> None:
+        """Go on to the end of the plan; interrupted, the state is saved first."""
+        saved = monotonic()
+        try:
+            while self.step < self.num_steps:
+                loss = self._one_step(self._training.batch(self._batches[self.step]))
+                self.step += 1
+                report(self.step, self.num_steps)
+                if monotonic() - saved > SECONDS_BETWEEN_CHECKPOINTS:
+                    self._log(loss)
+                    self._save()
+                    saved = monotonic()
+        finally:
+            self._save()
+
+    def _one_step(self, batch: Batch) -> float:
+        progress = self.step / self.num_steps
+        for group in self._optimizer.param_groups:
+            group["lr"] = group["peak"] * self.plan.rate_factor(progress, self.step)
+        unrolled = progress >= 1 - self.plan.unroll_share
+        num_steps = min(self.plan.unroll_steps if unrolled else 1, self.student.most_steps)
+        chosen = torch.Generator().manual_seed(self.plan.seed * 1_000_003 + self.step)
+        self.student.module.train()
+        scores = scores_of(self.student, self._head, batch, num_steps, self.plan.later_positions, chosen)
+        loss: Tensor = sum(part.mean_loss for part in scores) / len(scores)
+        self._optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.student.module.parameters(), 1.0)
+        self._optimizer.step()
+        return float(scores[0].mean_loss.detach())
+
+    def _order(self) -> list[list[int]]:
+        whole = math.ceil(self.plan.epochs)
+        batches = [self._training.order(e, self.plan.seed, self.plan.tokens_per_batch) for e in range(whole)]
+        flat = [batch for epoch in batches for batch in epoch]
+        return flat[: max(1, round(len(flat) * self.plan.epochs / whole))]
+
+    def _facts(self) -> dict:
+        return {"plan": asdict(self.plan), "tokens": self._training.num_tokens, "steps": self.num_steps}
+
+    def _resume(self) -> None:
+        path = self.folder / "checkpoint.pt"
+        if not path.exists():
+            return
+        try:
+            held = torch.load(path, weights_only=True)
+            facts, step = held["facts"], held["step"]
+        except Exception as error:  # what a damaged file raises is not documented
+            raise BadRequest(f"{path} cannot be read ({error}): delete it to train from the start.") from error
+        if facts != self._facts():
+            raise BadRequest(
+                f"{path} belongs to another training (other settings or other data): delete it, or name another folder."
+            )
+        self.student.module.load_state_dict(held["weights"])
+        self._optimizer.load_state_dict(held["optimizer"])
+        self.step = step
+
+    def _save(self) -> None:
+        held = {
+            "facts": self._facts(),
+            "step": self.step,
+            "weights": self.student.module.state_dict(),
+            "optimizer": self._optimizer.state_dict(),
+        }
+        with explained_os_errors(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            partial = self.folder / ".checkpoint.pt"
+            torch.save(held, partial)
+            partial.replace(self.folder / "checkpoint.pt")
+
+    def _log(self, loss: float) -> None:
+        order = self._held_out.order(0, 0, self.plan.tokens_per_batch)[:MEASURED_BATCHES]
+        measured = measure(self.student, self._head, self._held_out.batches(order), 1)
+        with explained_os_errors(self.folder), (self.folder / "log.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"step": self.step, "of": self.num_steps, "loss": loss, "held_out": measured}) + "\n")
+
+
+def scores_of(
+    student: Student,
+    head: CutHead,
+    batch: Batch,
+    num_steps: int,
+    later_positions: float = 1,
+    chosen: torch.Generator | None = None,
+    *,
+    measure: bool = False,
+) -> list[Scores]:
+    """The student's scores on a batch, one for each step of the unrolling."""
+    first = student.first_position
+    weights = batch.weights[:, first:]
+    known = weights > 0
+    with torch.no_grad():
+        probs = head.target_probs(batch.last_states[:, first:][known], batch.log_sums[:, first:][known])
+    scores = []
+    for step, inputs in enumerate(student.head_inputs(batch, num_steps)):
+        counted = known.clone()
+        counted[:, :step] = False
+        if step and later_positions < 1:
+            counted &= torch.rand(counted.shape, generator=chosen) < later_positions
+        logits = torch.nn.functional.linear(inputs[counted], head.rows)
+        scores.append(score(logits, probs[counted[known]], weights[counted], measure=measure))
+    return scores
+
+
+@torch.no_grad()
+def measure(student: Student, head: CutHead, batches, num_steps: int) -> list[dict[str, float]]:
+    """Loss, greedy agreement and overlap over answers, for each draft position 1.. (fed the target's own tokens)."""
+    student.module.eval()
+    sums = torch.zeros(num_steps, 4)
+    for batch in batches:
+        answers = Batch(batch.ids, batch.features, batch.log_sums, (batch.weights == 1).float())
+        for step, part in enumerate(scores_of(student, head, answers, num_steps, measure=True)):
+            sums[step] += torch.stack([part.loss, part.agreement, part.overlap, part.weight])
+    return [
+        {"loss": float(a / w), "agreement": float(b / w), "overlap": float(c / w), "tokens": int(w)}
+        for a, b, c, w in sums
+    ]
