@@ -107,7 +107,8 @@ def load_pairs(path: Path = PRESETS_DIR / "pairs.toml") -> tuple[Pair, ...]:
                     f"{where}: drafters has {kind!r}{_did_you_mean(kind, DRAFTER_KINDS)}: "
                     f"choose from {', '.join(DRAFTER_KINDS)}."
                 )
-        if ("draft_model" in pair.drafters) != (pair.draft is not None):
+        # For the embedded target drafts are shipped.
+        if not pair.is_embedded and ("draft_model" in pair.drafters) != (pair.draft is not None):
             raise BadRequest(f'{where}: "draft_model" in drafters and a draft go together: give both or neither.')
         if pair.name in (other.name for other in pairs):
             raise BadRequest(f"{where}: the name is taken by an earlier pair: give it another.")

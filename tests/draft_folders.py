@@ -15,8 +15,8 @@ from transformers import PreTrainedModel
 
 from specviz.engine.draft_facts import DRAFT_FILE, WEIGHTS_FILE, DraftFacts
 from specviz.engine.draft_files import DraftFile, embedding_fingerprint
-from specviz.engine.draft_loading import head_shape
 from specviz.engine.draft_head_net import DraftHeadNet
+from specviz.engine.draft_loading import head_network, head_shape
 from specviz.engine.int8_weights import round_nearest
 from specviz.engine.lean_weights import fuse
 from tests.tiny_models import MAX_POSITIONS, VOCAB_SIZE, build_model
@@ -73,7 +73,7 @@ def random_head(
     return finished(file, tensors, module, int8)
 
 
-def bigram_target(noise: float = 0.1, **changes: Any) -> PreTrainedModel:
+def bigram_target(noise: float = 0.025, **changes: Any) -> PreTrainedModel:
     """A target that goes mostly by its last token: `bigram_head` is often right about it."""
     module = build_model("llama", **changes)
     with torch.no_grad():
@@ -109,7 +109,9 @@ def model_draft(
     tensors = {}
     for name, tensor in fuse(module).items():
         if name == "final_norm" or (name.startswith("layers.") and int(name.split(".")[1]) < facts.num_layers):
-            tensors[name] = tensor + (noise * tensor.std() * torch.randn(tensor.shape, generator=generator) if tensor.dim() > 1 else 0)
+            tensors[name] = tensor + (
+                noise * tensor.std() * torch.randn(tensor.shape, generator=generator) if tensor.dim() > 1 else 0
+            )
     return finished(file, tensors, module, int8)
 
 
@@ -126,7 +128,11 @@ def finished(file: DraftFile, tensors: dict[str, Tensor], module: PreTrainedMode
 
 def facts_json(facts: DraftFacts) -> dict[str, Any]:
     names = ("hidden", "intermediate", "heads", "kv_heads", "head_dim", "rotary_base", "epsilon")
-    own = {"feature_layers": list(facts.feature_layers)} if facts.kind == "draft_head" else {"num_layers": facts.num_layers}
+    own = (
+        {"feature_layers": list(facts.feature_layers)}
+        if facts.kind == "draft_head"
+        else {"num_layers": facts.num_layers}
+    )
     return {
         "format": 1,
         "kind": facts.kind,
@@ -157,8 +163,6 @@ def recomputed_head(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The oracle: keys, values [kv_heads, entries, head_dim], states [entries, hidden] and cut logits of all entries
     of a text at once, from the target's features [entries, layers, hidden]; a whole pass without a cache."""
-    from specviz.engine.draft_loading import head_network
-
     net = head_network(file)
     with torch.no_grad():
         return extended_head(net, net.fused(features), ids, embedding, head)

@@ -33,6 +33,7 @@ MUST_NOT_LOAD = {
     "ui/": ("torch", "transformers", "accelerate", "optimum", "gguf"),
     "engine/": SCREEN,
     "drafters/": SCREEN,
+    "training/": SCREEN,
 }
 
 

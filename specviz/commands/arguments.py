@@ -14,7 +14,11 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     """Which models, where and how precise."""
     group = parser.add_argument_group("models")
     group.add_argument("--target", metavar="ID_OR_DIR", help="the target (default: the embedded SmolLM2-135M-Instruct)")
-    group.add_argument("--draft", metavar="ID_OR_DIR", help="a draft model with the target's tokenizer")
+    group.add_argument(
+        "--draft",
+        metavar="ID_OR_DIR",
+        help="a draft model with the target's tokenizer, a draft folder that was trained for the target, or the name of a shipped one",
+    )
     group.add_argument("--draft-precision", default="auto", help="auto, bfloat16, float16, float32, int8 or int4")
     group.add_argument("--device", default="auto", help="auto, cpu, cuda or mps")
     group.add_argument(
@@ -28,9 +32,7 @@ def add_settings_arguments(parser: argparse.ArgumentParser) -> None:
     """One argument for each setting of `RunSettings`; an argument that is not given leaves the preset's value."""
     defaults = RunSettings()
     draft = parser.add_argument_group("drafting")
-    draft.add_argument(
-        "--drafter", help=f"{', '.join(DRAFTER_KINDS)} (default: draft_model with --draft, else prompt_lookup)"
-    )
+    draft.add_argument("--drafter", help=f"{', '.join(DRAFTER_KINDS)} (default: what --draft is, else prompt_lookup)")
     draft.add_argument(
         "--k",
         type=number_or_auto,

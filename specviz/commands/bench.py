@@ -16,7 +16,7 @@ from specviz.lab.engines import ENGINES, Setup, why_unavailable
 from specviz.lab.prompts import prepare, untemplated
 from specviz.lab.suite import DEFAULT_SUITE, read_suite
 from specviz.lab.vllm_engine import server_address
-from specviz.presets import EMBEDDED_TARGET, find_preset
+from specviz.presets import find_preset
 
 NAME = "bench"
 HELP = "measure our engine beside transformers, llama.cpp and vLLM on the same prompts"
@@ -91,8 +91,7 @@ def run(args: argparse.Namespace) -> int:
         max_new_tokens=args.max_new_tokens,
         context=target.model.max_positions,
     )
-    is_embedded = setup.target in (None, EMBEDDED_TARGET)
-    with embedded_gguf_file() if is_embedded and args.gguf is None else nullcontext(args.gguf) as gguf_file:
+    with embedded_gguf_file() if setup.is_embedded and args.gguf is None else nullcontext(args.gguf) as gguf_file:
         longest = max(len(prompt.token_ids) for prompt in prompts)
         setup = replace(setup, gguf_file=gguf_file, max_length=longest + args.max_new_tokens)
         _refuse_if_none_can_run(args.engines, engines, setup)

@@ -7,18 +7,21 @@ import json
 
 from rich.text import Text
 
+from specviz.engine.draft_facts import find_draft_folder
 from specviz.trace.terminal import PipeFriendlyConsole
 from specviz.trace.visible_text import visible_text
 
 NAME = "check-pair"
-HELP = "say whether a draft model fits a target, and why"
+HELP = "say whether a draft fits a target, and why"
 
 STYLES = {"ok": ("green", "✓"), "slow": ("yellow", "!"), "refused": ("red", "✗")}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", metavar="TARGET", help='a folder, a hub id, or "embedded"')
-    parser.add_argument("draft", metavar="DRAFT", help='a folder, a hub id, or "embedded"')
+    parser.add_argument(
+        "draft", metavar="DRAFT", help='a model or draft folder, a hub id, a shipped draft, or "embedded"'
+    )
     parser.add_argument("--dtype", default="auto", help="auto, bfloat16, float16 or float32; for the memory figures")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -29,8 +32,16 @@ def run(args: argparse.Namespace) -> int:
     from specviz.engine.pairing import inspect_candidate, judge_pair
 
     dtype = choose_dtype(args.dtype, choose_device("auto"))
-    candidates = [inspect_candidate(*locate(source), dtype) for source in (args.target, args.draft)]
-    verdict = judge_pair(*candidates).to_dict()
+    folder = find_draft_folder(args.draft)
+    source, name = locate(args.target)
+    target = inspect_candidate(source, name, dtype)
+    if folder is not None:
+        from specviz.engine.draft_files import read_draft, read_embedding
+        from specviz.engine.draft_pairing import judge_draft
+
+        verdict = judge_draft(target, read_draft(folder), read_embedding(source)).to_dict()
+    else:
+        verdict = judge_pair(target, inspect_candidate(*locate(args.draft), dtype)).to_dict()
     if args.json:
         print(json.dumps(verdict))
     else:

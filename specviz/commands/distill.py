@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specviz.cache import cache_dir
-from specviz.engine.draft_facts import DRAFT_KINDS
+from specviz.engine.draft_facts import DRAFT_KINDS, is_draft_folder
 from specviz.engine.embedded import EMBEDDED_NAME
 from specviz.errors import BadRequest
 from specviz.progress import terminal_progress
@@ -23,6 +23,8 @@ NAME = "distill"
 HELP = "train a small draft for a target, from text that the target writes itself"
 
 STEPS = ("generate", "train", "evaluate", "export")
+COPIED_SHARE = 0.5  # of the learning rate, for weights that are taken from the target
+LARGEST_SEED = 2**32 - 1
 SHIPPED_TEXT = Path(__file__).resolve().parents[2] / "assets" / "training"
 
 
@@ -47,7 +49,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--epochs", type=float, default=2.0, metavar="N", help="passes over the text (default 2)")
     parser.add_argument(
-        "--learning-rate", type=float, default=1e-3, metavar="X", help="peak, of new weights (default 0.001)"
+        "--learning-rate",
+        type=float,
+        default=1.5e-3,
+        metavar="X",
+        help=f"peak, of new weights; those taken from the target learn at {COPIED_SHARE:g} of it (default 0.0015)",
     )
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of text and training (default 1)")
     parser.add_argument("--bench", type=Path, metavar="FILE", help="a `bench --json` for the card's table by category")
@@ -64,11 +70,14 @@ def run(args: argparse.Namespace) -> int:
     steps = _steps(args.steps)
     _check(args)
     bench = _read_bench(args.bench)
+    if args.output is not None:
+        _refuse_foreign(args.output)
     from specviz.training.distillation import Distillation
     from specviz.training.teacher import load_teacher
 
     teacher = load_teacher(args.target, args.dtype)
     options = _options(args, teacher)
+    _refuse_foreign(options.output)
     done: dict = {"name": options.name, "kind": options.kind, "target": teacher.model.name}
     with terminal_progress() as report:
         distillation = Distillation(teacher, options, report)
@@ -99,13 +108,24 @@ def _steps(named: list[str]) -> tuple[str, ...]:
 def _check(args: argparse.Namespace) -> None:
     if args.kind not in DRAFT_KINDS:
         raise BadRequest(f"kind is {args.kind!r}: choose {' or '.join(DRAFT_KINDS)}.")
-    for name, least in (("tokens", 1), ("cut", 1), ("seed", 0)):
-        if getattr(args, name) < least:
-            raise BadRequest(f"{name} is {getattr(args, name)}: give a whole number from {least} on.")
+    for name in ("tokens", "cut"):
+        if getattr(args, name) < 1:
+            raise BadRequest(f"{name} is {getattr(args, name)}: give a whole number from 1 on.")
+    if not 0 <= args.seed <= LARGEST_SEED:
+        raise BadRequest(f"seed is {args.seed}: give a whole number from 0 to {LARGEST_SEED}.")
+    other = "layers" if args.kind == "draft_head" else "feature_layers"
+    if getattr(args, other) is not None:
+        raise BadRequest(f"{other} is {getattr(args, other)!r}, which a {args.kind} does not have: leave it out.")
     if not 0 < args.epochs <= 1000:
         raise BadRequest(f"epochs is {args.epochs:g}: give a number above 0, up to 1000.")
     if not 0 < args.learning_rate <= 1:
         raise BadRequest(f"learning_rate is {args.learning_rate:g}: give a number above 0, up to 1.")
+
+
+def _refuse_foreign(output: Path) -> None:
+    """Raise BadRequest where a draft folder would be written over something else."""
+    if output.exists() and not is_draft_folder(output) and not (output.is_dir() and not any(output.iterdir())):
+        raise BadRequest(f"output is {output}, where something else lies: name a new folder, or that of a draft.")
 
 
 def _options(args: argparse.Namespace, teacher: Teacher) -> Options:
@@ -117,7 +137,8 @@ def _options(args: argparse.Namespace, teacher: Teacher) -> Options:
     name = args.name or f"{Path(model.name).name}-{args.kind.replace('_', '-')}"
     work = args.work or cache_dir() / "distill" / Path(model.name).name
     shipped = SHIPPED_TEXT / model.name if model.name == EMBEDDED_NAME else None
-    plan = Plan(epochs=args.epochs, learning_rate=args.learning_rate, seed=args.seed)
+    rate = args.learning_rate
+    plan = Plan(epochs=args.epochs, learning_rate=rate, copied_rate=COPIED_SHARE * rate, seed=args.seed)
     if not is_head:
         plan = replace(plan, unroll_steps=1)
     return Options(

@@ -17,10 +17,11 @@ from specviz.commands.arguments import (
     settings_given,
 )
 from specviz.config import RunSettings
+from specviz.engine.draft_facts import DRAFT_KINDS, draft_kind_of, shipped_sentence, why_no_draft
 from specviz.errors import BadRequest
 from specviz.events import Event
 from specviz.metrics import walltime_speedup
-from specviz.presets import Preset, find_preset
+from specviz.presets import EMBEDDED_TARGET, Preset, find_preset
 from specviz.trace.closing import committed_tokens
 from specviz.trace.sentences import identity_sentence
 from specviz.trace.summary import summarize
@@ -55,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
     preset = find_preset(args.preset) if args.preset else None
     prompt = read_prompt(args.prompt, args.prompt_file, preset.prompt if preset else None)
     sources = model_sources(args, preset)
-    settings = _settings(args, preset, has_draft=sources["draft"] is not None)
+    settings = _settings(args, preset, sources)
     if args.trace is not None:
         if args.prompt_file is not None and Path(args.trace).resolve() == Path(args.prompt_file).resolve():
             raise BadRequest(f"--trace and --prompt-file are both {args.trace!r}: give the trace a file of its own.")
@@ -80,18 +81,21 @@ def run(args: argparse.Namespace) -> int:
     return 0 if summary["error"] is None else 1
 
 
-def _settings(args: argparse.Namespace, preset: Preset | None, has_draft: bool) -> RunSettings:
+def _settings(args: argparse.Namespace, preset: Preset | None, sources: dict[str, str | None]) -> RunSettings:
     given = settings_given(args)
     if preset is not None:
         return preset.run_settings(**given)
-    settings = RunSettings(**{"drafter": "draft_model" if has_draft else "prompt_lookup", **given})
-    if has_draft and settings.drafter != "draft_model":
+    draft, is_embedded = sources["draft"], sources["target"] in (None, EMBEDDED_TARGET)
+    kind = None if draft is None else draft_kind_of(draft)
+    settings = RunSettings(**{"drafter": kind or "prompt_lookup", **given})
+    if kind is not None and settings.drafter != kind:
         raise BadRequest(
-            f"--draft is given, but --drafter is {settings.drafter}: use --drafter draft_model, or leave --draft out."
+            f"--draft is given, but --drafter is {settings.drafter}: use --drafter {kind}, or leave --draft out."
         )
-    if settings.drafter == "draft_model" and not has_draft:
+    if settings.drafter in DRAFT_KINDS and why_no_draft(settings.drafter, draft, is_embedded=is_embedded):
         raise BadRequest(
-            "--drafter is draft_model, but there is no --draft: name a model, or use prompt_lookup or early_exit."
+            f"--drafter is {settings.drafter}, but there is no --draft: name one, or use prompt_lookup or early_exit. "
+            f"{shipped_sentence()}"
         )
     return settings
 

@@ -66,7 +66,7 @@ class DraftHead:
             "weight_bytes": model.weight_bytes,
             "kv_bytes_per_position": model.kv_bytes_per_position,
             "max_positions": model.max_positions,
-            **model.facts,
+            **model.cut_facts,
         }
 
 

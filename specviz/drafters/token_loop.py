@@ -8,6 +8,7 @@ from torch import Tensor
 
 from specviz.drafters.base import DraftedToken, DraftStop, RunContext
 from specviz.engine.dice import draw
+from specviz.engine.logits import argmax_rows
 
 
 def draft_tokens(
@@ -50,6 +51,6 @@ def _choose(run: RunContext, logits: Tensor, ids: list[int], round_index: int) -
     if run.confidence is not None and float(model_probs.max()) < run.confidence:
         return None
     if run.pipeline.is_greedy:
-        return DraftedToken(int(adjusted[0].argmax()), None, model_probs)
+        return DraftedToken(argmax_rows(adjusted)[0], None, model_probs)
     probs = run.pipeline.distribution(adjusted)[0]
     return DraftedToken(draw(probs, run.dice.uniform(round_index, len(ids), "draft")), probs, model_probs)

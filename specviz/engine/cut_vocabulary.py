@@ -37,7 +37,7 @@ class CutVocabularyModel:
     Args:
         model: its logits are over `cut`.
         num_params, weight_bytes: what it adds to its target.
-        shared_weight_bytes: what it uses of its target's, counted there.
+        cut_facts: what there is to tell of the cut, and of what it uses of its target's and is counted there.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class CutVocabularyModel:
         *,
         num_params: int,
         weight_bytes: int,
-        shared_weight_bytes: int,
+        cut_facts: dict[str, Any],
         precision: str,
     ) -> None:
         self._model, self._cut = model, cut
@@ -57,11 +57,7 @@ class CutVocabularyModel:
         self.kv_bytes_per_position = model.kv_bytes_per_position
         self.dtype, self.device, self.precision = model.dtype, model.device, precision
         self.num_params, self.weight_bytes = num_params, weight_bytes
-        self.cut_facts: dict[str, Any] = {
-            "cut_vocab_size": len(cut),
-            "vocab_size": cut.size,
-            "shared_weight_bytes": shared_weight_bytes,
-        }
+        self.cut_facts = cut_facts
 
     def new_cache(self) -> KVCache:
         return self._model.new_cache()

@@ -80,6 +80,32 @@ def shipped_names(kind: DraftKind | None = None) -> tuple[str, ...]:
     return tuple(name for name in names if kind is None or _kind_of(SHIPPED_DIR / name) == kind)
 
 
+def draft_kind_of(draft: str) -> str:
+    """Which kind of drafter runs a draft: a folder says it, and everything else is a draft model.
+
+    Raises:
+        BadRequest: the draft folder is damaged.
+    """
+    folder = find_draft_folder(draft)
+    return "draft_model" if folder is None else read_draft_facts(folder).kind
+
+
+def why_no_draft(kind: DraftKind, draft: str | None, *, is_embedded: bool) -> str | None:
+    """Why a drafter of that kind has nothing to run, in a sentence; None where it has, as far as is known without weights.
+
+    Args:
+        draft: what was given as a draft.
+        is_embedded: whether the target is the embedded one, for which drafts are shipped.
+    """
+    named = kind.replace("_", " ")
+    if draft is not None:
+        found = draft_kind_of(draft)
+        return None if found == kind else f"The draft {draft!r} is for the drafter {found}: there is no {named}."
+    if is_embedded and shipped_names(kind):
+        return None
+    return f"There is no {named}: name one with --draft, or take a --preset that has one."
+
+
 def shipped_sentence() -> str:
     """Which drafts can be given by name, in a sentence."""
     names = shipped_names()

@@ -16,11 +16,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from specviz.engine.draft_facts import WEIGHTS_FILE, DraftFacts, read_draft_facts
+from specviz.engine.draft_facts import SHIPPED_DIR, WEIGHTS_FILE, DraftFacts, DraftKind, read_draft_facts, shipped_names
 from specviz.errors import BadRequest
 
 HASHED_ROWS = 4096
 LAYER_MATRICES = ("qkv", "output", "gate_up", "down")
+EMBEDDING_NAMES = ("model.embed_tokens.weight", "transformer.wte.weight", "gpt_neox.embed_in.weight")
 LARGEST_INT8_PAIR = 128  # see `int8_weights.py`
 
 
@@ -92,6 +93,44 @@ def embedding_fingerprint(embedding: Tensor) -> str:
     for rows in embedding.detach().split(HASHED_ROWS):
         digest.update(rows.to(torch.bfloat16).float().cpu().contiguous().numpy().astype("<f4", copy=False))
     return digest.hexdigest()
+
+
+def read_embedding(source: str) -> Tensor | None:
+    """The input embedding [vocab, hidden] of a model folder as it is stored, without its other weights; None where
+    none is found.
+
+    Raises:
+        BadRequest: the weights are damaged.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    for path in sorted(Path(source).glob("*.safetensors")) if Path(source).is_dir() else ():
+        try:
+            with safe_open(path, "pt") as file:
+                for name in EMBEDDING_NAMES:
+                    if name in file.keys():  # noqa: SIM118 - not a dict
+                        return file.get_tensor(name)
+        except (OSError, SafetensorError) as error:
+            raise BadRequest(f"{path} cannot be read ({error}): fetch the model again.") from None
+    return None
+
+
+def stored_embedding(embedding: Tensor, source: str) -> Tensor:
+    """A loaded target's input embedding as the fingerprint wants it: what was rounded to float16 is read again.
+
+    Args:
+        source: the target's folder; of a target that is none the loaded embedding has to do.
+    """
+    stored = read_embedding(source) if embedding.dtype == torch.float16 else None
+    return embedding if stored is None else stored
+
+
+def shipped_for(kind: DraftKind, embedding: Tensor) -> Path | None:
+    """The folder of the first shipped draft of that kind that was trained for the target of this input embedding."""
+    names = shipped_names(kind)
+    fingerprint = embedding_fingerprint(embedding) if names else None
+    folders = (SHIPPED_DIR / name for name in names)
+    return next((folder for folder in folders if read_draft_facts(folder).embedding_sha256 == fingerprint), None)
 
 
 def read_draft(folder: str | Path) -> DraftFile:

@@ -37,7 +37,7 @@ class DraftHeadModel(Protocol):
         vocab_size: width of the logits: the target's.
         max_positions: how many entries it holds.
         num_params, weight_bytes: what it adds to its target.
-        facts: what else there is to tell (JSON-plain).
+        cut_facts: of the part of the vocabulary that it can say, and of what it shares with its target (JSON-plain).
         reads_ahead: how many tokens beyond its own an entry depends on: 1.
     """
 
@@ -51,7 +51,7 @@ class DraftHeadModel(Protocol):
     precision: str
     dtype: torch.dtype
     device: torch.device
-    facts: dict[str, Any]
+    cut_facts: dict[str, Any]
     reads_ahead: int
 
     def new_cache(self) -> KVCache:

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from specviz.engine.cut_vocabulary import CutVocabulary, CutVocabularyModel
-from specviz.engine.draft_facts import SHIPPED_DIR, DraftKind, shipped_names
-from specviz.engine.draft_files import DraftFile, embedding_fingerprint, read_draft
+from specviz.engine.draft_facts import DraftKind
+from specviz.engine.draft_files import DraftFile, read_draft, shipped_for
 from specviz.engine.draft_head import DraftHeadModel
 from specviz.engine.language_model import EmbeddingModel, LanguageModel
 from specviz.errors import BadRequest
@@ -21,13 +21,16 @@ if TYPE_CHECKING:
 LEAN_PRECISIONS = ("auto", "int8")
 
 
-def open_draft(file: DraftFile, target: LanguageModel, precision: str = "auto") -> LanguageModel | DraftHeadModel:
+def open_draft(
+    file: DraftFile, target: LanguageModel, precision: str = "auto", stored_embedding: Tensor | None = None
+) -> LanguageModel | DraftHeadModel:
     """A draft that runs beside its target, and shares its embedding.
 
     Args:
         target: one with an `embedding`.
         precision: "auto" is as in the file on the lean path, else the dtype that is fast on the device; a dtype is
             always the general path; "int8" and "int4" as far as there is a way.
+        stored_embedding: the target's before it was rounded to float16, if it was: the fingerprint is of that one.
 
     Raises:
         BadRequest: another target than the draft was trained for, or a precision that it cannot have.
@@ -37,7 +40,8 @@ def open_draft(file: DraftFile, target: LanguageModel, precision: str = "auto") 
 
     if not isinstance(target, EmbeddingModel):
         raise BadRequest(f"{target.name} shares no embedding with a draft: choose another target or another draft.")
-    file.refuse_other_target(target.embedding, target.num_layers, target.name)
+    embedding = target.embedding if stored_embedding is None else stored_embedding
+    file.refuse_other_target(embedding, target.num_layers, target.name)
     is_head, reason = file.facts.kind == "draft_head", why_general(target.device)
     if precision == "int4" and is_head:
         raise BadRequest("draft_precision is 'int4', which draft heads do not have: choose auto, int8 or a dtype.")
@@ -55,20 +59,15 @@ def open_draft(file: DraftFile, target: LanguageModel, precision: str = "auto") 
 
 
 def open_shipped(
-    kind: DraftKind, target: LanguageModel, precision: str = "auto"
+    kind: DraftKind, target: LanguageModel, precision: str = "auto", stored_embedding: Tensor | None = None
 ) -> LanguageModel | DraftHeadModel | None:
     """The first shipped draft of that kind that was trained for the target; None if there is none.
 
     Raises:
         BadRequest: a shipped draft is damaged, or cannot have the precision.
     """
-    names = shipped_names(kind)
-    fingerprint = embedding_fingerprint(target.embedding) if names else None
-    for name in names:
-        file = read_draft(SHIPPED_DIR / name)
-        if file.facts.embedding_sha256 == fingerprint:
-            return open_draft(file, target, precision)
-    return None
+    folder = shipped_for(kind, target.embedding if stored_embedding is None else stored_embedding)
+    return None if folder is None else open_draft(read_draft(folder), target, precision, stored_embedding)
 
 
 def head_shape(file: DraftFile) -> HeadShape:
@@ -109,7 +108,7 @@ def _lean_head(file: DraftFile, target: LanguageModel) -> DraftHeadModel:
     )
     cut = CutVocabulary(file.vocab_ids, facts.vocab_size)
     return LeanHead(
-        weights, head_shape(file), cut, name=facts.name, num_params=file.num_params, facts=_facts(file, target)
+        weights, head_shape(file), cut, name=facts.name, num_params=file.num_params, cut_facts=_cut_facts(file, target)
     )
 
 
@@ -127,7 +126,7 @@ def _torch_head(file: DraftFile, target: LanguageModel, dtype: torch.dtype) -> D
         name=facts.name,
         max_positions=facts.max_positions,
         num_params=file.num_params,
-        facts=_facts(file, target),
+        cut_facts=_cut_facts(file, target),
     )
 
 
@@ -161,7 +160,7 @@ def _lean_model(file: DraftFile, target: LanguageModel) -> LanguageModel:
     )
     dtype = torch.int8 if file.is_int8 else torch.float32
     model = LeanModel(weights, facts.name, None, dtype, file.num_params)
-    return _cut_model(model, file, target, model.precision, model.weight_bytes - _num_bytes(target.embedding))
+    return _cut_model(model, file, target, model.precision)
 
 
 def _transformers_model(
@@ -182,28 +181,24 @@ def _transformers_model(
             f"draft_precision is {quantized or str(dtype)!r}, which {file.facts.name} cannot have here ({first_line}): "
             "choose auto or float32."
         ) from error
-    own_bytes = model.weight_bytes
-    if model.embedding.data_ptr() == target.embedding.data_ptr():
-        own_bytes -= _num_bytes(target.embedding)
-    return _cut_model(model, file, target, quantized or model.precision, own_bytes)
+    return _cut_model(model, file, target, quantized or model.precision)
 
 
-def _cut_model(
-    model: LanguageModel, file: DraftFile, target: LanguageModel, precision: str, own_bytes: int
-) -> CutVocabularyModel:
+def _cut_model(model: LanguageModel, file: DraftFile, target: LanguageModel, precision: str) -> CutVocabularyModel:
     cut = CutVocabulary(file.vocab_ids.to(target.device), file.facts.vocab_size)
-    shared = _facts(file, target)["shared_weight_bytes"]
+    shares = model.embedding.data_ptr() == target.embedding.data_ptr()  # in another dtype it has a copy
+    cut_facts = _cut_facts(file, target) | ({} if shares else {"shared_weight_bytes": 0})
     return CutVocabularyModel(
         model,
         cut,
         num_params=file.num_params,
-        weight_bytes=own_bytes,
-        shared_weight_bytes=shared,
+        weight_bytes=model.weight_bytes - cut_facts["shared_weight_bytes"],
+        cut_facts=cut_facts,
         precision=precision,
     )
 
 
-def _facts(file: DraftFile, target: LanguageModel) -> dict[str, int]:
+def _cut_facts(file: DraftFile, target: LanguageModel) -> dict[str, int]:
     return {
         "cut_vocab_size": len(file.vocab_ids),
         "vocab_size": file.facts.vocab_size,

@@ -73,7 +73,7 @@ class LeanHead:
     """See `specviz.engine.draft_head.DraftHeadModel`.
 
     Args:
-        facts: see there.
+        num_params, cut_facts: see there.
     """
 
     reads_ahead = 1
@@ -86,7 +86,7 @@ class LeanHead:
         *,
         name: str,
         num_params: int,
-        facts: dict[str, Any],
+        cut_facts: dict[str, Any],
     ) -> None:
         self.weights, self.shape, self.name, self.num_params = weights, shape, name, num_params
         self._cut = cut
@@ -98,7 +98,7 @@ class LeanHead:
         is_int8 = isinstance(weights.qkv, Int8Linear)
         self.precision, self.dtype = ("int8", torch.int8) if is_int8 else ("float32", torch.float32)
         self.device = torch.device("cpu")
-        self.facts = facts
+        self.cut_facts = cut_facts
 
     def new_cache(self) -> LeanKVCache:
         return LeanKVCache(1, self.shape.kv_heads, self.shape.head_dim, self.max_positions)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from specviz.engine.draft_facts import DRAFT_KINDS, find_draft_folder, shipped_sentence
+from specviz.engine.draft_facts import DRAFT_KINDS, DraftKind, find_draft_folder, shipped_sentence
 from specviz.engine.embedded import EMBEDDED_NAME, embedded_model_dir
 from specviz.engine.kv_memory import reads_ahead
 from specviz.engine.language_model import LanguageModel
@@ -95,22 +95,22 @@ def load_pair(
     _check_choice("device", device, DEVICES)
     _check_choice("dtype", dtype, TARGET_PRECISIONS)
     _check_choice("draft_precision", draft_precision, DRAFT_PRECISIONS)
-    from specviz.engine.draft_files import read_draft
+    from specviz.engine.draft_files import read_draft, stored_embedding
     from specviz.engine.draft_loading import open_draft, open_shipped
     from specviz.engine.vocabulary import Vocabulary
 
     chosen_device = choose_device(device)
     chosen_dtype = choose_dtype(dtype, chosen_device)
-    source, name = locate(target)
+    target_source, name = locate(target)
     notify(f"Loading {name}")
-    vocabulary = Vocabulary(load_tokenizer(source, revision))
+    vocabulary = Vocabulary(load_tokenizer(target_source, revision))
     if takes_lean_path(dtype, chosen_device, is_embedded=target in EMBEDDED_SOURCES):
-        target_model = _load_lean(source, name, revision, vocabulary, is_embedded=target in EMBEDDED_SOURCES)
-        eos_token_ids = _eos_token_ids(_load_generation_config(source, revision))
+        target_model = _load_lean(target_source, name, revision, vocabulary, is_embedded=target in EMBEDDED_SOURCES)
+        eos_token_ids = _eos_token_ids(_load_generation_config(target_source, revision))
     else:
         from specviz.engine.hf_model import TransformersModel
 
-        module = _load_module(source, chosen_device, chosen_dtype, revision)
+        module = _load_module(target_source, chosen_device, chosen_dtype, revision)
         target_model = TransformersModel(module, name, revision or _found_revision(module.config))
         eos_token_ids = _eos_token_ids(module.generation_config)
     if not eos_token_ids and vocabulary.tokenizer.eos_token_id is not None:
@@ -119,7 +119,8 @@ def load_pair(
     draft_model, openers = None, {}
     if draft is not None and (folder := find_draft_folder(draft)) is not None:
         notify(f"Loading {folder.name}")
-        opened = open_draft(read_draft(folder), target_model, draft_precision)
+        stored = stored_embedding(target_model.embedding, target_source)
+        opened = open_draft(read_draft(folder), target_model, draft_precision, stored)
         if reads_ahead(opened):
             openers["draft_head"] = lambda: opened
         else:
@@ -129,7 +130,12 @@ def load_pair(
             draft, vocabulary, chosen_device, chosen_dtype, draft_precision, draft_revision, notify
         )
     elif target in EMBEDDED_SOURCES:
-        openers = {kind: partial(open_shipped, kind, target_model, draft_precision) for kind in DRAFT_KINDS}
+
+        def open_kind(kind: DraftKind) -> Draft | None:
+            stored = stored_embedding(target_model.embedding, target_source)
+            return open_shipped(kind, target_model, draft_precision, stored)
+
+        openers = {kind: partial(open_kind, kind) for kind in DRAFT_KINDS}
     return ModelPair(target_model, vocabulary, draft_model, eos_token_ids, LazyDrafts(openers))
 
 

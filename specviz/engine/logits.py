@@ -116,6 +116,11 @@ class LogitsPipeline:
         return torch.where(seen, torch.where(logits < 0, logits * penalty, logits / penalty), logits)
 
 
+def argmax_rows(adjusted: Tensor) -> list[int]:
+    """The most probable token of each row of [n, vocab], the first of equals; numpy finds it much faster than torch."""
+    return (adjusted.numpy() if adjusted.device.type == "cpu" else adjusted).argmax(-1).tolist()
+
+
 def _existing(token_ids: Iterable[int], vocab_size: int) -> list[int]:
     return [token_id for token_id in token_ids if token_id < vocab_size]
 

@@ -105,15 +105,20 @@ def judge_pair(target: Candidate, draft: Candidate) -> PairVerdict:
         reasons += _size_reasons(target.model, draft.model)
     for role, candidate in (("target", target), ("draft", draft)):
         if candidate.model:
-            memory[role] = {
-                "weight_bytes": candidate.model.weight_bytes,
-                "kv_bytes_per_1000_tokens": 1000 * candidate.model.kv_bytes_per_position,
-                "num_params": candidate.model.num_params,
-                "dtype": str(candidate.model.dtype).removeprefix("torch."),
-            }
+            memory[role] = memory_of(candidate.model)
     levels = [reason.level for reason in reasons]
     worst: Level = "refused" if "refused" in levels else "slow" if "slow" in levels else "ok"
     return PairVerdict(worst, tuple(reasons), memory)
+
+
+def memory_of(model: LanguageModel) -> dict[str, Any]:
+    """What a model needs of memory, for `PairVerdict.memory`."""
+    return {
+        "weight_bytes": model.weight_bytes,
+        "kv_bytes_per_1000_tokens": 1000 * model.kv_bytes_per_position,
+        "num_params": model.num_params,
+        "dtype": str(model.dtype).removeprefix("torch."),
+    }
 
 
 def tokenizer_differences(target: Vocabulary, draft: Vocabulary) -> list[str]:
@@ -197,15 +202,8 @@ def _context_reason(target: LanguageModel, draft: LanguageModel) -> Reason:
 
 
 def _size_reasons(target: LanguageModel, draft: LanguageModel) -> list[Reason]:
-    bytes_ratio = draft.weight_bytes / target.weight_bytes
     layers_ratio = draft.num_layers / target.num_layers
-    level: Level = "slow" if bytes_ratio >= SLOW_FROM_COST_RATIO else "ok"
-    text = (
-        f"The draft reads {bytes_ratio:.0%} of the target's bytes a token ({draft.num_params:,} of {target.num_params:,} parameters): "
-        f"expect a draft cost ratio c of about {bytes_ratio:.2f} where memory bandwidth decides (derived, not measured)"
-    )
-    text += "; from one half on, drafting hardly pays." if level == "slow" else "."
-    reasons = [Reason("size", level, text)]
+    reasons = [speed_reason(draft.weight_bytes / target.weight_bytes, draft.num_params, target)]
     if layers_ratio >= SLOW_FROM_COST_RATIO:
         reasons.append(
             Reason(
@@ -216,3 +214,18 @@ def _size_reasons(target: LanguageModel, draft: LanguageModel) -> list[Reason]:
             )
         )
     return reasons
+
+
+def speed_reason(bytes_ratio: float, draft_params: int, target: LanguageModel) -> Reason:
+    """Whether a draft step costs so much of a target step that drafting hardly pays.
+
+    Args:
+        bytes_ratio: what a draft step reads of weights / what a target step does.
+    """
+    level: Level = "slow" if bytes_ratio >= SLOW_FROM_COST_RATIO else "ok"
+    text = (
+        f"The draft reads {bytes_ratio:.0%} of the target's bytes a token ({draft_params:,} of {target.num_params:,} parameters): "
+        f"expect a draft cost ratio c of about {bytes_ratio:.2f} where memory bandwidth decides (derived, not measured)"
+    )
+    text += "; from one half on, drafting hardly pays." if level == "slow" else "."
+    return Reason("size", level, text)

@@ -18,7 +18,7 @@ from specviz.engine.describe import RoundDescriber, TokenChances
 from specviz.engine.dice import Dice
 from specviz.engine.kv_memory import KVMemory
 from specviz.engine.language_model import KVCache, LanguageModel
-from specviz.engine.logits import LogitsPipeline
+from specviz.engine.logits import LogitsPipeline, argmax_rows
 from specviz.engine.prefill import feed_in_chunks
 from specviz.engine.stopping import GeneratedText, StopRules
 from specviz.engine.tokens import TAIL_TOKENS, TokenTexts
@@ -259,7 +259,7 @@ class _Run:
         """The verdict, the dice of the acceptance tests, and the die of the extra token (none when greedy)."""
         draft_ids = [token.token_id for token in draft]
         if self.pipeline.is_greedy:
-            return verify_greedy(draft_ids, adjusted.argmax(-1).tolist()), [], None
+            return verify_greedy(draft_ids, argmax_rows(adjusted)), [], None
         first = len(self.committed)
         uniforms = [self.dice.uniform(index, first + i, "accept") for i in range(len(draft))]
         extra_uniform = self.dice.uniform(index, first, "extra")

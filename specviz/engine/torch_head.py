@@ -57,7 +57,7 @@ class TorchHead:
         net: on its device, in its dtype; unchanged from now on.
         head: [n, hidden], the rows of the output head over `cut`.
         embedding: [vocab, hidden], the target's.
-        num_params, weight_bytes, facts: see there.
+        name, max_positions, num_params, cut_facts: see there.
     """
 
     reads_ahead = 1
@@ -72,11 +72,11 @@ class TorchHead:
         name: str,
         max_positions: int,
         num_params: int,
-        facts: dict[str, Any],
+        cut_facts: dict[str, Any],
     ) -> None:
         self._net, self._head, self._embedding = net.eval().requires_grad_(False), head, embedding.detach()
         self._cut = cut
-        self.name, self.max_positions, self.num_params, self.facts = name, max_positions, num_params, facts
+        self.name, self.max_positions, self.num_params, self.cut_facts = name, max_positions, num_params, cut_facts
         self.feature_layers = net.shape.feature_layers
         self.vocab_size = cut.size
         self.dtype, self.device = net.qkv.dtype, net.qkv.device

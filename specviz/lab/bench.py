@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from specviz.engine.draft_facts import DRAFT_KINDS
 from specviz.lab.cores import available_cores
 from specviz.lab.costs import Costs, fold_costs
 from specviz.lab.engines import ENGINES, OWN_ENGINES, Generation, Setup, why_unavailable
@@ -55,7 +56,8 @@ def run_bench(plan: Plan, *, start: Start = WorkerProcess, notify: Notify = lamb
     setups = dict.fromkeys(engines, plan.setup)
     if any(name in OWN_ENGINES for name in engines):
         requests[COSTS_JOB] = [_cost_request(plan, engines)] * len(plan.prompts)
-        setups[COSTS_JOB] = plan.setup if "draft_model" in engines else replace(plan.setup, draft=None)
+        runs_draft = any(kind in engines for kind in DRAFT_KINDS)
+        setups[COSTS_JOB] = plan.setup if runs_draft else replace(plan.setup, draft=None)
     answers = _ask(setups, requests, plan.repeat, start, notify)
 
     records: dict[str, Record] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from specviz.engine.draft_facts import find_draft_folder
 from specviz.errors import BadRequest
 from specviz.lab.engines import Setup
 
@@ -17,6 +18,8 @@ def inspect_target(setup: Setup) -> Candidate:
     Raises:
         BadRequest: a device, precision or model that there is not, or two models that do not fit together.
     """
+    from specviz.engine.draft_files import read_draft, read_embedding
+    from specviz.engine.draft_pairing import judge_draft
     from specviz.engine.loader import (
         DEVICES,
         DRAFT_PRECISIONS,
@@ -37,8 +40,11 @@ def inspect_target(setup: Setup) -> Candidate:
     if target.refusal is not None:
         raise BadRequest(target.refusal)
     if setup.draft is not None:
-        draft = inspect_candidate(*locate(setup.draft), dtype, setup.draft_revision)
-        refused = [reason.text for reason in judge_pair(target, draft).reasons if reason.level == "refused"]
+        if (folder := find_draft_folder(setup.draft)) is not None:
+            verdict = judge_draft(target, read_draft(folder), read_embedding(locate(setup.target)[0]))
+        else:
+            verdict = judge_pair(target, inspect_candidate(*locate(setup.draft), dtype, setup.draft_revision))
+        refused = [reason.text for reason in verdict.reasons if reason.level == "refused"]
         if refused:
             raise BadRequest(f"{' '.join(refused)} Choose another draft.")
     return target

@@ -8,6 +8,7 @@ from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from specviz.engine.draft_facts import DRAFT_KINDS
 from specviz.errors import BadRequest
 from specviz.lab.engines import Setup, own_settings, why_unavailable
 from specviz.lab.own_engine import draft_steps, load_own_pair, own_facts
@@ -28,7 +29,7 @@ class CostMeter:
     """
 
     def __init__(self, setup: Setup) -> None:
-        self._pair = load_own_pair(setup, with_draft=why_unavailable("draft_model", setup) is None)
+        self._pair = load_own_pair(setup, with_draft=any(why_unavailable(kind, setup) is None for kind in DRAFT_KINDS))
         self._setup = setup
         self._memories: dict[str, KVMemory] = {}
         self.facts = own_facts(self._pair)

@@ -7,6 +7,8 @@ from importlib.util import find_spec
 from typing import Any, Literal
 
 from specviz.config import DRAFTER_KINDS, RunSettings
+from specviz.engine.draft_facts import DRAFT_KINDS, why_no_draft
+from specviz.presets import EMBEDDED_TARGET
 
 # Ours, each with the drafter it runs.
 OWN_ENGINES = {
@@ -32,7 +34,7 @@ class Setup:
     """What every engine of one bench is told; JSON-plain, since it is sent to a process of its own.
 
     Attributes:
-        target, draft: a folder or hub id each; None = the embedded target, no draft model.
+        target, draft: a folder or hub id each; None = the embedded target, no draft but those that are shipped for it.
         num_draft_tokens: k for every engine that takes one; None = each engine's own default.
         max_length: prompt and answer, in tokens, of the longest run.
         threads: for engines that must be told; None = every core this process may use.
@@ -53,6 +55,10 @@ class Setup:
     threads: int | None = None
     gguf_file: str | None = None
     vllm_url: str | None = None
+
+    @property
+    def is_embedded(self) -> bool:
+        return self.target in (None, EMBEDDED_TARGET)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -99,8 +105,9 @@ def why_unavailable(name: str, setup: Setup) -> str | None:
     """A sentence if it is plain from here that this engine cannot run; None if it may be tried."""
     if name in OWN_ENGINES and OWN_ENGINES[name] not in DRAFTER_KINDS:
         return f"This version has no drafter of the kind {name}."
-    if name in ("draft_model", "hf_assisted") and setup.draft is None:
-        return "There is no draft model: name one with --draft, or take a --preset that has one."
+    kind = "draft_model" if name == "hf_assisted" else OWN_ENGINES.get(name)
+    if kind in DRAFT_KINDS:
+        return why_no_draft(kind, setup.draft, is_embedded=setup.is_embedded)
     if name == "llama_cpp_plain" and find_spec("llama_cpp") is None:
         return "llama-cpp-python is not installed."
     if name == "llama_cpp_plain" and setup.gguf_file is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from specviz.engine.draft_facts import DRAFT_KINDS
 from specviz.errors import RunFailed
 from specviz.events import Event, Round
 from specviz.lab.engines import Generation, Setup, own_settings
@@ -21,7 +22,7 @@ class OwnEngine:
 
     def __init__(self, drafter: str, setup: Setup) -> None:
         self._drafter, self._setup = drafter, setup
-        self._pair = load_own_pair(setup, with_draft=drafter == "draft_model")
+        self._pair = load_own_pair(setup, with_draft=drafter in DRAFT_KINDS)
         self.facts = own_facts(self._pair)
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -35,7 +36,11 @@ class OwnEngine:
 
 
 def load_own_pair(setup: Setup, *, with_draft: bool) -> ModelPair:
-    """The bench's models through the door that every run uses."""
+    """The bench's models through the door that every run uses.
+
+    Args:
+        with_draft: load the draft that was named; those that are shipped are loaded when they are first run.
+    """
     from specviz.engine.loader import load_pair
 
     return load_pair(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from specviz.engine.draft_facts import find_draft_folder
+from specviz.errors import BadRequest
 from specviz.lab.block_clock import ClockStreamer
 from specviz.lab.engines import Setup
 
@@ -63,7 +65,7 @@ class TransformersEngine:
         if name == "hf_prompt_lookup":
             options["prompt_lookup_num_tokens"] = LOOKUP_TOKENS if k in (None, "auto") else k
         if name == "hf_assisted":
-            assistant = load_reference(setup.draft, setup.hf_dtype, setup.device, setup.draft_revision)
+            assistant = self._assistant(setup)
             options["assistant_model"] = assistant
             if k not in (None, "auto"):
                 assistant.generation_config.num_assistant_tokens = k
@@ -74,6 +76,24 @@ class TransformersEngine:
                 options["tokenizer"] = tokenizer
                 options["assistant_tokenizer"] = load_tokenizer(locate(setup.draft)[0], setup.draft_revision)
         return options
+
+    def _assistant(self, setup: Setup) -> PreTrainedModel:
+        """The draft that was named, else the shipped one; of a draft folder the model with the whole vocabulary."""
+        from specviz.engine.draft_files import read_draft, shipped_for, stored_embedding
+        from specviz.engine.draft_modules import full_width_llama
+        from specviz.engine.loader import locate
+
+        target, (source, name) = self._model, locate(setup.target)
+        embedding = target.get_input_embeddings().weight
+        stored = stored_embedding(embedding, source)
+        folder = shipped_for("draft_model", stored) if setup.draft is None else find_draft_folder(setup.draft)
+        if folder is None and setup.draft is not None:
+            return load_reference(setup.draft, setup.hf_dtype, setup.device, setup.draft_revision)
+        if folder is None:
+            raise BadRequest(f"No draft model is shipped that was trained for {name}: name one with --draft.")
+        file = read_draft(folder)
+        file.refuse_other_target(stored, target.config.get_text_config().num_hidden_layers, name)
+        return full_width_llama(file, embedding, target.dtype, target.get_output_embeddings().weight)
 
 
 def load_reference(source: str | None, dtype: str, device: str, revision: str | None) -> PreTrainedModel:

@@ -22,6 +22,7 @@ from specviz.errors import BadRequest
 ABOUT_FILE = "about.json"
 SEQUENCES_PER_SHARD = 256
 HELD_OUT_EVERY = 40  # of the prompts, by a hash of their tokens: equal prompts fall on the same side
+CONTEXT_WITHOUT_CHAT = 8  # tokens of a text that stand for its prompt where nothing but a first token comes before it
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,10 @@ class Shard:
 
     def is_held_out(self, index: int) -> bool:
         """Whether a sequence is for evaluation only, decided by its prompt."""
-        prompt = self.sequence(index)[: self.answer_starts[index]]
+        prompt_length = int(self.answer_starts[index])
+        if prompt_length == 1:
+            prompt_length += CONTEXT_WITHOUT_CHAT
+        prompt = self.sequence(index)[:prompt_length]
         return zlib.crc32(prompt.astype("<u4").tobytes()) % HELD_OUT_EVERY == 0
 
 
@@ -71,18 +75,17 @@ class Corpus:
         Raises:
             BadRequest: the folder holds the text of another target, or of other settings.
         """
-        path = self.folder / ABOUT_FILE
-        if not path.exists() and not self.numbers():
-            with explained_os_errors(self.folder):
-                self.folder.mkdir(parents=True, exist_ok=True)
-                path.write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
-            return
-        try:
-            held = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise BadRequest(f"{path} cannot be read ({error}): restore it, or name another folder.") from None
-        if not isinstance(held, dict):
-            raise BadRequest(f"{path} holds no JSON object: restore it, or name another folder.")
+        if (self.folder / ABOUT_FILE).exists() or self.numbers():
+            self.require(facts)
+        else:
+            write_facts(self.folder, facts)
+
+    def require(self, facts: dict[str, Any]) -> None:
+        """
+        Raises:
+            BadRequest: the text in the folder is not of these facts.
+        """
+        held = self.facts()
         if other := [name for name in facts if held.get(name) != facts[name]]:
             name = other[0]
             raise BadRequest(
@@ -90,9 +93,18 @@ class Corpus:
                 "name another folder with --corpus."
             )
 
+    def facts(self) -> dict[str, Any]:
+        """Who has written here.
+
+        Raises:
+            BadRequest: the folder does not tell.
+        """
+        return read_facts(self.folder)
+
     def numbers(self) -> list[int]:
         """Of the shards that are there."""
-        return sorted(int(path.stem.removeprefix("ids-")) for path in self.folder.glob("ids-*.npz"))
+        stems = (path.stem.removeprefix("ids-") for path in self.folder.glob("ids-*.npz"))
+        return sorted(int(stem) for stem in stems if stem.isdecimal())
 
     def path(self, number: int) -> Path:
         return self.folder / f"ids-{number:05d}.npz"
@@ -127,12 +139,49 @@ class Corpus:
                 shard = Shard(number, held["ids"].astype(np.int64), starts, held["answer_starts"].astype(np.int64))
         except Exception as error:  # what a damaged archive raises is not documented
             raise BadRequest(f"{path} cannot be read as a shard of token ids ({error}): delete it.") from error
-        if starts[-1] != len(shard.ids) or len(starts) != len(shard.answer_starts) + 1:
+        lengths = np.diff(starts)
+        if (
+            starts[-1] != len(shard.ids)
+            or lengths.shape != shard.answer_starts.shape
+            or (shard.answer_starts >= lengths).any()
+        ):
             raise BadRequest(f"{path} is not consistent: delete it, it is written again.")
         return shard
 
-    def shards(self) -> Iterator[Shard]:
-        return map(self.read, self.numbers())
+    def shards(self, num_tokens: int | None = None) -> Iterator[Shard]:
+        """All of them; or the first ones, as many as hold `num_tokens`."""
+        held = 0
+        for number in self.numbers():
+            if num_tokens is not None and held >= num_tokens:
+                return
+            shard = self.read(number)
+            held += len(shard.ids)
+            yield shard
 
     def num_tokens(self) -> int:
         return sum(len(shard.ids) for shard in self.shards())
+
+
+def write_facts(folder: Path, facts: dict[str, Any]) -> None:
+    """Note in a folder whose it is."""
+    with explained_os_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        partial = folder / f".partial-{ABOUT_FILE}"
+        partial.write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+        partial.replace(folder / ABOUT_FILE)
+
+
+def read_facts(folder: Path) -> dict[str, Any]:
+    """What `write_facts` has noted.
+
+    Raises:
+        BadRequest: it cannot be read.
+    """
+    path = folder / ABOUT_FILE
+    try:
+        held = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise BadRequest(f"{path} cannot be read ({error}): restore it, or name another folder.") from None
+    if not isinstance(held, dict):
+        raise BadRequest(f"{path} holds no JSON object: restore it, or name another folder.")
+    return held

@@ -19,7 +19,7 @@ from specviz.engine.draft_head_net import HeadShape
 from specviz.engine.lean_weights import fuse
 from specviz.errors import BadRequest
 from specviz.lab.cores import available_cores
-from specviz.training.corpus import Corpus
+from specviz.training.corpus import HELD_OUT_EVERY, Corpus
 from specviz.training.evaluation import evaluate_in_engine, evaluate_on_text, held_out_prompts
 from specviz.training.examples import Examples
 from specviz.training.export import Export, rotary_base
@@ -45,7 +45,7 @@ class Options:
         name: of the draft.
         feature_layers: of the target, that a draft head reads; the target's last one is always kept beside them.
         layers: of the target, that a draft model starts from.
-        num_tokens: how many tokens the target writes.
+        num_tokens: how many tokens the target writes, and the draft learns from: the first shards that hold so many.
         cut: how many tokens of the vocabulary the draft can say.
         work: folder of states, checkpoints and metrics.
         corpus: folder of the token ids.
@@ -94,18 +94,17 @@ class Distillation:
         self.corpus = Corpus(options.corpus)
         kept = tuple(layer for layer in options.feature_layers if layer != num_layers)
         self.store = StateStore(options.work / "states", (*kept, num_layers))
+        self._target_facts = {
+            "target": teacher.model.name,
+            "precision": teacher.model.precision,
+            "embedding_sha256": embedding_fingerprint(teacher.embedding),
+        }
 
     def generate(self) -> None:
         """Fill the corpus."""
-        self.corpus.claim(
-            {
-                "target": self.teacher.model.name,
-                "precision": self.teacher.model.precision,
-                "embedding_sha256": embedding_fingerprint(self.teacher.embedding),
-                "seed": self.options.seed,
-                "lengths": asdict(self.options.lengths),
-            }
-        )
+        lengths = self.options.lengths.within(self.teacher.model.max_positions, self.teacher.frame)
+        self.corpus.claim({**self._target_facts, "seed": self.options.seed, "lengths": asdict(lengths)})
+        self.store.claim(self.corpus.facts())
         generate(
             self.teacher.model,
             self.teacher.frame,
@@ -115,21 +114,36 @@ class Distillation:
             seed=self.options.seed,
             workers=available_cores(),
             rows=self.options.rows,
-            lengths=self.options.lengths,
+            lengths=lengths,
             report=lambda done, total: self._report("generate", done, total),
         )
 
     def train(self) -> None:
-        """Train to the end of the plan, from the last checkpoint on if there is one."""
+        """Train to the end of the plan, from the last checkpoint on if there is one.
+
+        Raises:
+            RunFailed: the draft will be too large for a file, or the loss is not a number any more.
+        """
+        self._export({}).weights(self.teacher)
+        if self.trainer.step < self.trainer.num_steps:
+            self._metrics_file.unlink(missing_ok=True)
         self.trainer.train(lambda done, total: self._report("train", done, total))
 
     def evaluate(self) -> dict[str, Any]:
-        """Measure what is trained so far, on held-out text and in the engine; kept in `metrics.json`."""
+        """Measure what is trained so far, on held-out text and in the engine; kept in `metrics.json`.
+
+        Raises:
+            BadRequest: no text is held out.
+        """
+        tokenizer = self._tokenizer()
+        prompts = held_out_prompts(self.corpus, self.teacher.frame, tokenizer, self.options.evaluated_prompts)
+        if not prompts:
+            raise BadRequest(
+                f"{self.corpus.folder} holds no prompts to measure with, which one in {HELD_OUT_EVERY} is: generate more tokens."
+            )
         on_text = evaluate_on_text(self.student, self.head, self.held_out, self.options.plan.tokens_per_batch)
         draft = self.folder / "draft"
         self._export({}).write(draft, self.teacher)
-        tokenizer = self._tokenizer()
-        prompts = held_out_prompts(self.corpus, self.teacher.frame, tokenizer, self.options.evaluated_prompts)
         in_engine = evaluate_in_engine(
             self.teacher,
             draft,
@@ -140,12 +154,19 @@ class Distillation:
         )
         metrics = {"step": self.trainer.step, "on_text": on_text, "in_engine": in_engine}
         with explained_os_errors(self.folder):
-            (self.folder / "metrics.json").write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
+            self._metrics_file.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
         return metrics
 
     def export(self, bench: dict[str, Any] | None = None) -> Path:
-        """Write the draft folder, with what `evaluate` has measured at this step of the training, if it has."""
-        path = self.folder / "metrics.json"
+        """Write the draft folder, with what `evaluate` has measured at this step of the training, if it has.
+
+        Raises:
+            BadRequest: nothing is trained yet.
+            RunFailed: the weights are not numbers, or too many for a file.
+        """
+        if self.trainer.step == 0:
+            raise BadRequest(f"{self.folder} holds no trained draft yet: run the step train first.")
+        path = self._metrics_file
         metrics = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
         if metrics.pop("step", None) != self.trainer.step:
             metrics = {}
@@ -161,15 +182,22 @@ class Distillation:
         """Of this kind's training."""
         return self.options.work / self.options.kind
 
+    @property
+    def _metrics_file(self) -> Path:
+        return self.folder / "metrics.json"
+
     @cached_property
     def training(self) -> Examples:
         self._compute_missing_states()
-        return Examples(self.corpus, self.store, held_out=False)
+        training = Examples(self.corpus, self.store, held_out=False, num_tokens=self.options.num_tokens)
+        if not len(training):
+            raise BadRequest(f"{self.corpus.folder} holds no text to train with: generate more tokens.")
+        return training
 
     @cached_property
     def held_out(self) -> Examples:
         self._compute_missing_states()
-        return Examples(self.corpus, self.store, held_out=True)
+        return Examples(self.corpus, self.store, held_out=True, num_tokens=self.options.num_tokens)
 
     @cached_property
     def head(self) -> CutHead:
@@ -186,6 +214,10 @@ class Distillation:
         if self.options.kind == "draft_model":
             own = copy.deepcopy(config)
             own.num_hidden_layers = len(self.options.layers)
+            own.rope_parameters = {
+                "rope_type": "default",
+                "rope_theta": rotary_base(config),
+            }  # as a draft folder has it
             student = ModelStudent(own, embedding)
             initialise_model(student, self.teacher.module, self.options.layers)
             return student
@@ -205,16 +237,29 @@ class Distillation:
 
     @cached_property
     def trainer(self) -> Trainer:
-        return Trainer(self.student, self.head, self.training, self.held_out, self.options.plan, self.folder)
+        options = self.options
+        start = {"kind": options.kind, "feature_layers": list(options.feature_layers), "layers": list(options.layers)}
+        return Trainer(
+            self.student,
+            self.head,
+            self.training,
+            self.held_out,
+            options.plan,
+            self.folder,
+            {**start, **self._target_facts},
+        )
 
     def _compute_missing_states(self) -> None:
-        shards = [shard for shard in self.corpus.shards() if len(shard)]
-        if not shards:
+        if not self.corpus.numbers():
             raise BadRequest(f"{self.corpus.folder} holds no text yet: run the step generate first.")
+        self.corpus.require(self._target_facts)
+        self.store.claim(self.corpus.facts())
+        shards = [shard for shard in self.corpus.shards(self.options.num_tokens) if len(shard)]
+        header_length = len(self.teacher.frame.header)
         missing = [shard for shard in shards if not self.store.has(shard)]
         for done, shard in enumerate(missing):
             self._report("states", done, len(missing))
-            self.store.write(shard.number, compute_states(self.teacher.model, shard, self.store.layers))
+            self.store.write(shard.number, compute_states(self.teacher.model, shard, self.store.layers, header_length))
 
     def _export(self, metrics: dict[str, Any]) -> Export:
         counts = self.held_out.token_counts(len(self.teacher.embedding))

@@ -14,7 +14,7 @@ from specviz.config import RunSettings
 from specviz.engine.loader import load_pair
 from specviz.metrics import MetricsFold
 from specviz.runs import Run
-from specviz.training.corpus import Corpus
+from specviz.training.corpus import CONTEXT_WITHOUT_CHAT, Corpus
 from specviz.training.examples import Examples
 from specviz.training.objective import CutHead
 from specviz.training.students import Student
@@ -23,7 +23,6 @@ from specviz.training.trainer import measure
 from specviz.training.writing import ChatFrame
 
 POSITIONS = 4
-CONTEXT_WITHOUT_CHAT = 8  # tokens of a text that are given as the prompt where there is no chat template
 
 
 def evaluate_on_text(student: Student, head: CutHead, held_out: Examples, tokens_per_batch: int) -> dict[str, Any]:

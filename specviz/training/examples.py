@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -12,7 +13,6 @@ from torch import Tensor
 from specviz.training.corpus import Corpus
 from specviz.training.states import StateStore
 
-PROMPT_WEIGHT = 0.3  # of the target's prompts in the loss: nobody drafts there, but they are its words too
 POOL = 64  # batches that are sorted by length together
 
 
@@ -38,10 +38,14 @@ class Batch:
 
 
 class Examples:
-    """The sequences of a corpus that are for training, or those that are held out."""
+    """The sequences of a corpus that are for training, or those that are held out; only answers count."""
 
-    def __init__(self, corpus: Corpus, store: StateStore, *, held_out: bool) -> None:
-        self._shards = {shard.number: shard for shard in corpus.shards()}
+    def __init__(self, corpus: Corpus, store: StateStore, *, held_out: bool, num_tokens: int | None = None) -> None:
+        """
+        Args:
+            num_tokens: take the first shards that hold so many; None = all.
+        """
+        self._shards = {shard.number: shard for shard in corpus.shards(num_tokens)}
         self._states = {number: store.read(number) for number, shard in self._shards.items() if len(shard)}
         self.places = [
             (number, index)
@@ -51,9 +55,20 @@ class Examples:
         ]
         self.lengths = np.array([self._length(*place) for place in self.places], np.int64)
 
+    def __len__(self) -> int:
+        return len(self.places)
+
     @property
     def num_tokens(self) -> int:
         return int(self.lengths.sum())
+
+    @property
+    def fingerprint(self) -> int:
+        """Of the ids of all sequences."""
+        digest = 0
+        for number, index in self.places:
+            digest = zlib.crc32(self._shards[number].sequence(index).astype("<u4").tobytes(), digest)
+        return digest
 
     def token_counts(self, vocab_size: int) -> np.ndarray:
         """[vocab] how often each token occurs in answers."""
@@ -65,9 +80,11 @@ class Examples:
 
     def order(self, epoch: int, seed: int, tokens_per_batch: int) -> list[list[int]]:
         """Which sequences make each batch of an epoch; a function of the arguments."""
+        if not self.places:
+            return []
         rng = np.random.Generator(np.random.Philox(key=[seed, epoch]))
         shuffled = rng.permutation(len(self.places))
-        pool = max(1, POOL * tokens_per_batch // max(1, int(self.lengths.mean())))
+        pool = max(1, POOL * tokens_per_batch // int(self.lengths.mean()))
         batches: list[list[int]] = []
         for start in range(0, len(shuffled), pool):
             batch: list[int] = []
@@ -96,7 +113,7 @@ class Examples:
         start, end = shard.starts[index], shard.starts[index + 1]
         pad = longest - (end - start)
         log_sums = torch.from_numpy(states.log_sums[start:end].copy())
-        weights = torch.full((end - start,), PROMPT_WEIGHT)
+        weights = torch.zeros(end - start)
         weights[max(0, shard.answer_starts[index] - 1) :] = 1
         weights[log_sums.isnan()] = 0
         return (

@@ -41,6 +41,20 @@ class Export:
         """Weights in int8 and facts.
 
         Raises:
+            RunFailed: see `weights`.
+        """
+        content = self.weights(teacher)
+        with explained_os_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            for file, data in ((WEIGHTS_FILE, content), (DRAFT_FILE, self._facts(teacher))):
+                partial = folder / f".{file}"
+                partial.write_bytes(data)
+                partial.replace(folder / file)
+
+    def weights(self, teacher: Teacher) -> bytes:
+        """The content of the file of weights.
+
+        Raises:
             RunFailed: the weights are not numbers, or too many for a file of 10 MB.
         """
         import safetensors.torch
@@ -52,14 +66,9 @@ class Export:
         if len(content) > LARGEST_FILE:
             raise RunFailed(
                 f"The draft's weights take {len(content) / 1e6:.1f} MB, and a file may have {LARGEST_FILE / 1e6:.0f}: "
-                "choose fewer layers."
+                "choose fewer layers, or a smaller target."
             )
-        with explained_os_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-            for file, data in ((WEIGHTS_FILE, content), (DRAFT_FILE, self._facts(teacher))):
-                partial = folder / f".{file}"
-                partial.write_bytes(data)
-                partial.replace(folder / file)
+        return content
 
     def _facts(self, teacher: Teacher) -> bytes:
         config = teacher.module.config

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Iterator
 from queue import Queue
@@ -10,6 +11,7 @@ import numpy as np
 import torch
 
 from specviz.engine.lean_model import LeanModel
+from specviz.errors import RunFailed
 from specviz.training.corpus import SEQUENCES_PER_SHARD, Corpus, Shard
 from specviz.training.states import States, StateStore
 from specviz.training.writing import ChatFrame, Lengths, Written, write
@@ -32,13 +34,21 @@ def generate(
 ) -> None:
     """Write shards until the corpus holds `num_tokens`; those that are there are kept as they are.
 
+    Shards are saved in the order of their numbers, and none beyond those that are needed, so that it depends on the
+    seed alone which there are in the end.
+
     Args:
         workers: threads, each with `rows` sequences at a time.
         report: told how many tokens there are, and of how many, after every sequence.
+
+    Raises:
+        RunFailed: the target writes nothing worth keeping.
     """
     there = set(corpus.numbers())
-    done = corpus.num_tokens()
-    report(done, num_tokens)
+    done = saved = corpus.num_tokens()
+    report(min(done, num_tokens), num_tokens)
+    if saved >= num_tokens:
+        return
     finished: Queue[Written | BaseException] = Queue()
     numbers = _Numbers(there)
     threads_before = torch.get_num_threads()
@@ -66,19 +76,21 @@ def generate(
     for thread in threads:
         thread.start()
     open_shards: dict[int, dict[int, Written]] = {}
+    missing = (number for number in itertools.count() if number not in there)
+    number = next(missing)
     try:
-        while done < num_tokens or open_shards:
+        while saved < num_tokens:
             sequence = finished.get()
             if isinstance(sequence, BaseException):
                 raise sequence
-            number = sequence.index // SEQUENCES_PER_SHARD
-            open_shards.setdefault(number, {})[sequence.index] = sequence
+            open_shards.setdefault(sequence.index // SEQUENCES_PER_SHARD, {})[sequence.index] = sequence
             done += len(sequence.ids)
             if done >= num_tokens:
                 numbers.finish()
             report(min(done, num_tokens), num_tokens)
-            if len(open_shards[number]) == SEQUENCES_PER_SHARD:
-                _save(number, open_shards.pop(number), corpus, store, model.vocab_size)
+            while saved < num_tokens and len(open_shards.get(number, ())) == SEQUENCES_PER_SHARD:
+                saved += _save(number, open_shards.pop(number), corpus, store, model.vocab_size)
+                number = next(missing)
     finally:
         numbers.stop()
         for thread in threads:
@@ -114,13 +126,18 @@ class _Numbers(Iterator[int]):
         self.is_stopped = True
 
 
-def _save(number: int, sequences: dict[int, Written], corpus: Corpus, store: StateStore, vocab_size: int) -> None:
+def _save(number: int, sequences: dict[int, Written], corpus: Corpus, store: StateStore, vocab_size: int) -> int:
+    """Returns how many tokens there are in the shard."""
     kept = [sequence for _, sequence in sorted(sequences.items()) if len(sequence.ids)]
-    shard = Shard.of(number, ((sequence.ids, sequence.answer_start) for sequence in kept))
-    if kept:
-        states = States(
-            np.concatenate([sequence.features for sequence in kept]),
-            np.concatenate([sequence.log_sums for sequence in kept]),
+    if not kept:
+        raise RunFailed(
+            f"The target has written {len(sequences)} texts in a row that only repeat themselves: choose another target."
         )
-        store.write(number, states)
+    shard = Shard.of(number, ((sequence.ids, sequence.answer_start) for sequence in kept))
+    states = States(
+        np.concatenate([sequence.features for sequence in kept]),
+        np.concatenate([sequence.log_sums for sequence in kept]),
+    )
+    store.write(number, states)
     corpus.write(shard, vocab_size)
+    return len(shard.ids)

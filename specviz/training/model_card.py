@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from specviz.engine.embedded import EMBEDDED_NAME
+
 WHAT_IT_IS = {
     "draft_head": "A draft head: one layer over the target's own states and the next token's embedding (as in EAGLE-3).",
     "draft_model": "A draft model: a small causal language model of the target's family, some of its layers healed.",
@@ -18,6 +20,7 @@ def model_card(name: str, kind: str, target: str, trained: dict[str, Any], bench
         bench: the JSON object of `python -m specviz bench` over a suite, for a table by category.
     """
     plan, data = trained["plan"], trained["data"]
+    licence = "Apache-2.0, as the target's" if target == EMBEDDED_NAME else "that of the target"
     lines = [
         f"# {name}",
         "",
@@ -33,7 +36,7 @@ def model_card(name: str, kind: str, target: str, trained: dict[str, Any], bench
         f"| Training | {trained['steps']:,} steps of {plan['tokens_per_batch']:,} tokens, {plan['epochs']:g} passes, seed {plan['seed']} |",
         f"| Parameters | {trained['parameters']:,}, in int8 |",
         f"| Output head | {trained['cut']['tokens']:,} of {trained['cut']['of']:,} tokens; they are {_percent(trained['cut']['coverage'])} of the held-out answers |",
-        "| Licence | Apache-2.0, as the target's |",
+        f"| Licence | {licence} |",
         "",
     ]
     if on_text := trained.get("on_text"):

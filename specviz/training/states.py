@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from specviz.cache import explained_os_errors
 from specviz.engine.lean_model import LeanModel
-from specviz.training.corpus import Shard
+from specviz.errors import BadRequest
+from specviz.training.corpus import ABOUT_FILE, Shard, read_facts, write_facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +26,8 @@ class States:
     Attributes:
         features: [tokens, layers, hidden] float16.
         log_sums: [tokens] float32, log of the sum of the exponentials of the logits after each token; NaN after
-            the last token of a sequence, which may never have been fed.
+            the last token of a sequence, which may never have been fed, and in the header, which the target reads
+            once for all sequences.
     """
 
     features: np.ndarray
@@ -37,15 +40,30 @@ class StateStore:
     def __init__(self, folder: Path, layers: tuple[int, ...]) -> None:
         self._folder, self.layers = folder, layers
 
+    def claim(self, facts: dict[str, Any]) -> None:
+        """Say whose text the states are of: its facts are noted in a new folder, in another they have to be the same.
+
+        Raises:
+            BadRequest: the folder holds states of another text.
+        """
+        if not (self._folder / ABOUT_FILE).exists():
+            write_facts(self._folder, facts)
+        elif read_facts(self._folder) != facts:
+            raise BadRequest(
+                f"{self._folder} holds the states of another text (another target, seed or length): "
+                "delete it, or name another folder with --work."
+            )
+
     def paths(self, number: int) -> tuple[Path, Path]:
         name = f"{number:05d}-" + "-".join(map(str, self.layers))
         return self._folder / f"features-{name}.npy", self._folder / f"log-sums-{name}.npy"
 
     def has(self, shard: Shard) -> bool:
         try:
-            return len(self.read(shard.number).log_sums) == len(shard.ids)
-        except (OSError, ValueError):
+            states = self.read(shard.number)
+        except (OSError, ValueError, EOFError):
             return False
+        return len(states.log_sums) == len(states.features) == len(shard.ids)
 
     def write(self, number: int, states: States) -> None:
         with explained_os_errors(self._folder):
@@ -56,10 +74,21 @@ class StateStore:
                 partial.replace(path)
 
     def read(self, number: int) -> States:
-        return States(*(np.load(path, mmap_mode="r") for path in self.paths(number)))
+        """From these layers' own file, or from one that holds more of them."""
+        features_file, log_sums_file, columns = self._file_with_all(number)
+        return States(np.load(features_file, mmap_mode="r")[:, columns], np.load(log_sums_file, mmap_mode="r"))
+
+    def _file_with_all(self, number: int) -> tuple[Path, Path, slice]:
+        for path in sorted(self._folder.glob(f"features-{number:05d}-*.npy")):
+            text = path.stem.removeprefix(f"features-{number:05d}-")
+            held = tuple(map(int, text.split("-")))
+            if held[-len(self.layers) :] == self.layers:
+                log_sums_file = self._folder / f"log-sums-{number:05d}-{text}.npy"
+                return path, log_sums_file, slice(len(held) - len(self.layers), len(held))
+        return (*self.paths(number), slice(None))
 
 
-def compute_states(model: LeanModel, shard: Shard, layers: tuple[int, ...]) -> States:
+def compute_states(model: LeanModel, shard: Shard, layers: tuple[int, ...], header_length: int) -> States:
     """By feeding the shard's sequences to the target, as it was fed when it wrote them."""
     hidden = model.weights.embedding.shape[1]
     features = np.zeros((len(shard.ids), len(layers), hidden), np.float16)
@@ -70,4 +99,5 @@ def compute_states(model: LeanModel, shard: Shard, layers: tuple[int, ...]) -> S
         for place, layer in enumerate(layers):
             features[start:end, place] = output.features[layer].numpy()
         log_sums[start:end] = torch.logsumexp(output.logits, -1).numpy()
+        log_sums[start : start + header_length - 1] = np.nan
     return States(features, log_sums)

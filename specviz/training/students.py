@@ -57,9 +57,9 @@ class HeadStudent:
         self._embedding = embedding
 
     def head_inputs(self, batch: Batch, num_steps: int) -> Iterator[Tensor]:
-        layers = len(self.module.shape.feature_layers)
+        num_features = len(self.module.shape.feature_layers)  # the target's last layer may come after them
         embeddings = self._embedding[batch.ids[:, 1:]].float()
-        for states in unrolled(self.module, batch.features[:, :-1, -layers:], embeddings, num_steps):
+        for states in unrolled(self.module, batch.features[:, :-1, :num_features], embeddings, num_steps):
             yield self.module.head_input(states)
 
     def is_new(self, parameter_name: str) -> bool:

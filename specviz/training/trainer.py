@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import math
+import zlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from specviz.cache import explained_os_errors
-from specviz.errors import BadRequest
+from specviz.errors import BadRequest, RunFailed
 from specviz.training.examples import Batch, Examples
 from specviz.training.objective import CutHead, Scores, score
 from specviz.training.students import Student
@@ -33,15 +35,15 @@ class Plan:
         learning_rate: at its peak, of new weights; `copied_rate` is that of weights taken from the target.
     """
 
-    epochs: float = 2
-    tokens_per_batch: int = 1536
-    learning_rate: float = 1e-3
-    copied_rate: float = 4e-4
+    epochs: float = 3
+    tokens_per_batch: int = 1024
+    learning_rate: float = 1.5e-3
+    copied_rate: float = 7e-4
     weight_decay: float = 0.02
-    warmup_steps: int = 60
+    warmup_steps: int = 80
     unroll_steps: int = 3
-    unroll_share: float = 0.6
-    later_positions: float = 0.5
+    unroll_share: float = 0.35
+    later_positions: float = 0.4
     seed: int = 1
 
     def rate_factor(self, progress: float, step: int) -> float:
@@ -53,13 +55,29 @@ class Trainer:
     """One training, in a folder of its own: `checkpoint.pt`, `log.jsonl`."""
 
     def __init__(
-        self, student: Student, head: CutHead, training: Examples, held_out: Examples, plan: Plan, folder: Path
+        self,
+        student: Student,
+        head: CutHead,
+        training: Examples,
+        held_out: Examples,
+        plan: Plan,
+        folder: Path,
+        facts: dict[str, Any] | None = None,
     ) -> None:
         """
+        Args:
+            facts: what else decides the weights (JSON-plain), such as what the student starts from.
+
         Raises:
-            BadRequest: the folder holds the checkpoint of another plan.
+            BadRequest: the folder holds the checkpoint of another training, or a damaged one.
         """
         self.student, self.plan, self.folder = student, plan, folder
+        self._facts = {
+            **(facts or {}),
+            "plan": asdict(plan),
+            "data": training.fingerprint,
+            "cut": zlib.crc32(head.vocab_ids.numpy().astype("<u4").tobytes()),
+        }
         self._head, self._held_out, self._training = head, held_out, training
         groups: dict[bool, list[torch.nn.Parameter]] = {True: [], False: []}
         for name, parameter in student.module.named_parameters():
@@ -72,6 +90,7 @@ class Trainer:
         )
         self._batches = self._order()
         self.step = 0
+        self._is_between_steps = True
         self._resume()
 
     @property
@@ -79,19 +98,23 @@ class Trainer:
         return len(self._batches)
 
     def train(self, report: Callable[[int, int], None] = lambda done, total: None) -> None:
-        """Go on to the end of the plan; interrupted, the state is saved first."""
+        """Go on to the end of the plan; interrupted, the state is saved first.
+
+        Raises:
+            RunFailed: the loss is not a number any more.
+        """
         saved = monotonic()
         try:
             while self.step < self.num_steps:
                 loss = self._one_step(self._training.batch(self._batches[self.step]))
-                self.step += 1
                 report(self.step, self.num_steps)
                 if monotonic() - saved > SECONDS_BETWEEN_CHECKPOINTS:
-                    self._log(loss)
                     self._save()
+                    self._log(loss)
                     saved = monotonic()
         finally:
-            self._save()
+            if self._is_between_steps:
+                self._save()
 
     def _one_step(self, batch: Batch) -> float:
         progress = self.step / self.num_steps
@@ -103,10 +126,17 @@ class Trainer:
         self.student.module.train()
         scores = scores_of(self.student, self._head, batch, num_steps, self.plan.later_positions, chosen)
         loss: Tensor = sum(part.mean_loss for part in scores) / len(scores)
+        if not bool(loss.isfinite()):
+            raise RunFailed(
+                f"The loss of step {self.step + 1} is not a number: train again with a smaller learning rate."
+            )
         self._optimizer.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.student.module.parameters(), 1.0)
+        self._is_between_steps = False  # an interrupt in here leaves some weights old and some new
         self._optimizer.step()
+        self.step += 1
+        self._is_between_steps = True
         return float(scores[0].mean_loss.detach())
 
     def _order(self) -> list[list[int]]:
@@ -114,9 +144,6 @@ class Trainer:
         batches = [self._training.order(e, self.plan.seed, self.plan.tokens_per_batch) for e in range(whole)]
         flat = [batch for epoch in batches for batch in epoch]
         return flat[: max(1, round(len(flat) * self.plan.epochs / whole))]
-
-    def _facts(self) -> dict:
-        return {"plan": asdict(self.plan), "tokens": self._training.num_tokens, "steps": self.num_steps}
 
     def _resume(self) -> None:
         path = self.folder / "checkpoint.pt"
@@ -126,8 +153,8 @@ class Trainer:
             held = torch.load(path, weights_only=True)
             facts, step = held["facts"], held["step"]
         except Exception as error:  # what a damaged file raises is not documented
-            raise BadRequest(f"{path} cannot be read ({error}): delete it to train from the start.") from error
-        if facts != self._facts():
+            raise BadRequest(f"{path} cannot be read as a checkpoint: delete it to train from the start.") from error
+        if facts != self._facts:
             raise BadRequest(
                 f"{path} belongs to another training (other settings or other data): delete it, or name another folder."
             )
@@ -137,7 +164,7 @@ class Trainer:
 
     def _save(self) -> None:
         held = {
-            "facts": self._facts(),
+            "facts": self._facts,
             "step": self.step,
             "weights": self.student.module.state_dict(),
             "optimizer": self._optimizer.state_dict(),
@@ -150,6 +177,8 @@ class Trainer:
 
     def _log(self, loss: float) -> None:
         order = self._held_out.order(0, 0, self.plan.tokens_per_batch)[:MEASURED_BATCHES]
+        if not order:
+            return
         measured = measure(self.student, self._head, self._held_out.batches(order), 1)
         with explained_os_errors(self.folder), (self.folder / "log.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps({"step": self.step, "of": self.num_steps, "loss": loss, "held_out": measured}) + "\n")

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from specviz.engine.lean_model import LeanModel
+from specviz.errors import BadRequest
 from specviz.training.batch_forward import BatchForward
 
 OPENINGS_FILE = Path(__file__).resolve().parents[2] / "assets" / "training" / "openings.txt"
@@ -25,6 +26,7 @@ GRAM = 4  # tokens
 LOOP_WINDOW, MOST_REPEATED = 64, 0.5  # an answer ends where half of so many 4-grams have been there before
 CHECKED_EVERY = 16  # tokens
 MOST_REPEATED_IN_ALL = 0.3  # share of a sequence's 4-grams that have been there before; beyond, it is dropped
+LEAST_ROOM = 32  # tokens of a user's turn and an answer together, in a target's context
 MARK = "\N{OBJECT REPLACEMENT CHARACTER}"
 
 
@@ -52,14 +54,21 @@ class ChatFrame:
         def ids(text: str) -> tuple[int, ...]:
             return tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
 
+        first = next((t for t in (tokenizer.bos_token_id, tokenizer.eos_token_id) if t is not None), 0)
         if tokenizer.chat_template is None:
-            first = next((t for t in (tokenizer.bos_token_id, tokenizer.eos_token_id) if t is not None), 0)
             return cls((first,), (), ends)
         message = [{"role": "user", "content": MARK}]
         text = tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True)
-        header, _, middle = text.partition(MARK)
+        header, mark, middle = text.partition(MARK)
+        if not mark or not ids(middle):
+            return cls((first,), (), ends)
         openings = OPENINGS_FILE.read_text(encoding="utf-8").splitlines()
-        return cls(ids(header), ids(middle), ends, tuple(ids(opening) for opening in openings))
+        return cls(ids(header) or (first,), ids(middle), ends, tuple(ids(opening) for opening in openings))
+
+    @property
+    def most_given(self) -> int:
+        """How many tokens of a sequence are given, not written, at most."""
+        return len(self.header) + max(map(len, self.openings), default=0) + len(self.middle)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +77,23 @@ class Lengths:
 
     user: int = 120
     answer: int = 256
+
+    def within(self, num_positions: int, frame: ChatFrame) -> Lengths:
+        """These, or shorter ones in the same ratio, so that a whole sequence fits into a target's context.
+
+        Raises:
+            BadRequest: the context is too short for a conversation.
+        """
+        room = num_positions - frame.most_given - 1
+        if room >= self.user + self.answer:
+            return self
+        if room < LEAST_ROOM:
+            raise BadRequest(
+                f"target has a context of {num_positions} tokens, of which its chat template leaves {max(0, room)}: "
+                f"choose one with at least {LEAST_ROOM - room} more."
+            )
+        user = room * self.user // (self.user + self.answer)
+        return replace(self, user=user, answer=room - user)
 
 
 @dataclass(slots=True)
@@ -106,9 +132,7 @@ class Sequence:
 
     @property
     def capacity(self) -> int:
-        frame = self.frame
-        longest_opening = max((len(opening) for opening in frame.openings), default=0)
-        return len(frame.header) + longest_opening + self.lengths.user + len(frame.middle) + self.lengths.answer + 1
+        return self.frame.most_given + self.lengths.user + self.lengths.answer + 1
 
     @property
     def temperature(self) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -108,14 +110,11 @@ def test_an_int8_target_lends_its_smoothing_to_the_output_head():
     file = random_head(module, int8=True)
     assert file.is_tied
     features, ids = some_features(module, file, 12)
-    rounded, plain = (open_draft(file, each).read(features, ids[1:], cache) for each, cache in _caches(file, target, exact))
-    pair = torch.stack([output.logits[0, file.vocab_ids] for output in (rounded, plain)])
+    heads = [open_draft(file, each) for each in (target, exact)]
+    outputs = [head.read(features, ids[1:], head.new_cache()) for head in heads]
+    pair = torch.stack([output.logits[0, file.vocab_ids] for output in outputs])
     assert torch.corrcoef(pair)[0, 1] > 0.999
     assert not torch.equal(pair[0], pair[1])
-
-
-def _caches(file, *targets):
-    return [(target, open_draft(file, target).new_cache()) for target in targets]
 
 
 @pytest.mark.parametrize("precision", ["auto", "float32", "bfloat16"])
@@ -124,8 +123,8 @@ def test_what_it_adds_is_counted_and_what_it_shares_is_told(precision):
     sizes = sum(t.numel() for t in file.tensors.values())
     assert head.num_params == sizes
     assert head.weight_bytes == sizes * (2 if precision == "bfloat16" else 4)
-    assert head.facts["shared_weight_bytes"] == module.get_input_embeddings().weight.numel() * 4
-    assert head.facts["cut_vocab_size"] == len(file.vocab_ids)
+    assert head.cut_facts["shared_weight_bytes"] == module.get_input_embeddings().weight.numel() * 4
+    assert head.cut_facts["cut_vocab_size"] == len(file.vocab_ids)
     cache = head.new_cache()
     features, ids = some_features(module, file, 6)
     head.read(features, ids[1:], cache)
@@ -135,8 +134,9 @@ def test_what_it_adds_is_counted_and_what_it_shares_is_told(precision):
 def test_a_cache_grows_and_is_cut():
     file, _, module = opened("grouped", "auto")
     features, ids = some_features(module, file, 1)
+    roomy = replace(file, facts=replace(file.facts, max_positions=600))
     for precision in ("auto", "float32"):
-        head = open_draft(_roomy(file), float32_of(module), precision)
+        head = open_draft(roomy, float32_of(module), precision)
         cache = head.new_cache()
         head.read(features.repeat(300, 1, 1), [ids[1]] * 300, cache, wants_output=False)
         before = entries_of(cache)
@@ -145,12 +145,6 @@ def test_a_cache_grows_and_is_cut():
         assert cache.length == 580
         for held, expected in zip(entries_of(cache), before, strict=True):
             torch.testing.assert_close(held[:, :280], expected[:, :280], atol=0, rtol=0)
-
-
-def _roomy(file):
-    from dataclasses import replace
-
-    return replace(file, facts=replace(file.facts, max_positions=600))
 
 
 def test_widening_leaves_nothing_to_what_was_cut():

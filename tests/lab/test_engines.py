@@ -5,20 +5,27 @@ from __future__ import annotations
 import json
 import sys
 import threading
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import ModuleType
 
 import pytest
 import torch
 
+from specviz.engine import draft_facts
 from specviz.errors import BadRequest, RunFailed
 from specviz.lab.block_clock import ClockStreamer
+from specviz.lab.candidates import inspect_target
+from specviz.lab.cost_meter import CostMeter
+from specviz.lab.costs import fold_costs
 from specviz.lab.engines import ENGINES, OWN_ENGINES, PLAIN_OF, TRANSFORMERS_ENGINES, Generation, Setup, why_unavailable
 from specviz.lab.llama_cpp_engine import LlamaCppEngine, embedded_gguf_file
 from specviz.lab.own_engine import OwnEngine, draft_steps
 from specviz.lab.transformers_engine import TransformersEngine
 from specviz.lab.vllm_engine import VllmEngine, server_address
+from tests.draft_folders import model_draft, random_head, save_draft
 from tests.engine.runs import byte_vocabulary
+from tests.tiny_models import build_model, tiny_model
 
 TEXT = "one two three one two three one two"
 REQUEST = {"text": TEXT, "token_ids": byte_vocabulary().encode(TEXT, raw=False)[1], "max_new_tokens": 24}
@@ -39,6 +46,41 @@ def test_ours(drafter, tiny_setup, plain_ids):
     assert made.draft_steps == sum(n * length for length, n in enumerate(made.drafted))
     assert (made.rounds < len(plain_ids)) == (made.draft_steps > 0 and drafter != "none")
     assert engine.facts["precision"] == "float32" and engine.facts["threads"] >= 1
+
+
+def own_draft(setup: Setup, folder, make) -> Setup:
+    """The tiny pair with a draft folder in place of its draft."""
+    return replace(setup, draft=str(save_draft(folder / "draft", make(tiny_model()))))
+
+
+@pytest.mark.parametrize(("drafter", "make"), [("draft_head", random_head), ("draft_model", model_draft)])
+def test_ours_with_a_draft_folder(drafter, make, tiny_setup, plain_ids, tmp_path):
+    setup = own_draft(tiny_setup, tmp_path, make)
+    assert why_unavailable(drafter, setup) is None
+    made = Generation(**OwnEngine(drafter, setup).answer(REQUEST))
+    assert made.token_ids == plain_ids and made.draft_steps > 0
+
+
+def test_transformers_assisted_by_a_draft_folder(tiny_setup, plain_ids, tmp_path):
+    setup = own_draft(tiny_setup, tmp_path, model_draft)
+    assert Generation(**TransformersEngine("hf_assisted", setup).answer(REQUEST)).token_ids == plain_ids
+    other = replace(setup, draft=str(save_draft(tmp_path / "other", model_draft(build_model("llama", seed=3)))))
+    with pytest.raises(BadRequest, match="another fingerprint"):
+        TransformersEngine("hf_assisted", other)
+
+
+def test_a_draft_head_is_measured_beside_the_others(tiny_setup, tmp_path):
+    setup = own_draft(tiny_setup, tmp_path, random_head)
+    request = {"text": TEXT, "token_ids": REQUEST["token_ids"], "drafters": ["none", "draft_head"], "repetitions": 2}
+    folded = fold_costs(CostMeter(setup).answer(request)["repetitions"], len(REQUEST["token_ids"]))
+    assert folded.c["draft_head"] > 0 and folded.overhead > 0
+
+
+def test_a_draft_folder_is_checked_before_anything_is_measured(tiny_setup, tmp_path):
+    assert inspect_target(own_draft(tiny_setup, tmp_path, random_head)).model is not None
+    other = str(save_draft(tmp_path / "other", random_head(build_model("llama", seed=3))))
+    with pytest.raises(BadRequest, match=r"another fingerprint.*Choose another draft"):
+        inspect_target(replace(tiny_setup, draft=other))
 
 
 def test_a_step_that_was_not_confident_enough_is_a_step_too():
@@ -189,7 +231,9 @@ def test_the_names_are_a_promise():
     assert {name for name in ENGINES if name not in PLAIN_OF} == {"plain", "hf_plain", "llama_cpp_plain", "vllm"}
 
 
-def test_an_engine_that_lacks_something_says_what(monkeypatch):
+def test_an_engine_that_lacks_something_says_what(monkeypatch, tmp_path):
+    monkeypatch.setattr(draft_facts, "SHIPPED_DIR", tmp_path / "drafts")
+    assert "no draft head" in why_unavailable("draft_head", Setup())
     assert "no draft model" in why_unavailable("draft_model", Setup())
     assert "no draft model" in why_unavailable("hf_assisted", Setup())
     assert "--vllm URL" in why_unavailable("vllm", Setup())
@@ -197,6 +241,10 @@ def test_an_engine_that_lacks_something_says_what(monkeypatch):
     assert "not installed" in why_unavailable("llama_cpp_plain", Setup())
     monkeypatch.setattr("specviz.lab.engines.find_spec", lambda name: object())
     assert "--gguf" in why_unavailable("llama_cpp_plain", Setup())
+    head = Setup(draft=str(save_draft(tmp_path / "drafts" / "head", random_head(tiny_model()))))
+    assert "is for the drafter draft_head" in why_unavailable("draft_model", head)
+    assert "is for the drafter draft_head" in why_unavailable("hf_assisted", head)
+    assert why_unavailable("draft_head", head) is why_unavailable("draft_head", Setup()) is None
     monkeypatch.setattr("specviz.lab.engines.DRAFTER_KINDS", ("none",))
     assert "no drafter of the kind draft_head" in why_unavailable("draft_head", Setup())
     assert why_unavailable("plain", Setup()) is None

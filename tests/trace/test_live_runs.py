@@ -7,6 +7,8 @@ import io
 import pytest
 
 from specviz.config import RunSettings
+from specviz.engine.draft_loading import open_draft
+from specviz.engine.lazy_drafts import LazyDrafts
 from specviz.engine.loader import ModelPair
 from specviz.metrics import fold_metrics
 from specviz.runs import Run
@@ -14,17 +16,20 @@ from specviz.trace.reader import read_trace
 from specviz.trace.summary import summarize
 from specviz.trace.terminal import TraceTerminal
 from specviz.trace.writer import record
+from tests.draft_folders import random_head
 from tests.engine.runs import byte_vocabulary, tiny_draft, tiny_target
+from tests.tiny_models import tiny_model
 from tests.trace.test_reader import schema_validator
 
 
 def tiny_run(**settings) -> Run:
-    pair = ModelPair(target=tiny_target(), draft=tiny_draft(), vocabulary=byte_vocabulary(), eos_token_ids=frozenset())
+    drafts = LazyDrafts({"draft_head": lambda: open_draft(random_head(tiny_model()), tiny_target())})
+    pair = ModelPair(tiny_target(), byte_vocabulary(), tiny_draft(), frozenset(), drafts)
     settings = RunSettings(max_new_tokens=16, **settings)
     return Run(pair, "hello hello naïve 👩\u200d🚀", settings, raw=True, check=True, live_drafts=True)
 
 
-@pytest.mark.parametrize("drafter", ("draft_model", "prompt_lookup", "early_exit", "none"))
+@pytest.mark.parametrize("drafter", ("draft_model", "prompt_lookup", "early_exit", "draft_head", "none"))
 @pytest.mark.parametrize(("detail", "temperature"), [("full", 0.0), ("full", 0.9), ("light", 0.9), ("none", 0.0)])
 def test_a_live_run_is_recorded_and_read_as_it_was(drafter, detail, temperature, tmp_path):
     path = tmp_path / "run.jsonl"

@@ -1,0 +1,66 @@
+"""`specviz check-pair` on draft folders: what is shared, what is cut, and whether it is this target's."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from specviz.__main__ import build_parser
+from specviz.engine.draft_facts import WEIGHTS_FILE
+from specviz.errors import BadRequest
+from tests.draft_folders import model_draft, random_head, save_draft, some_vocab_ids
+from tests.tiny_models import VOCAB_SIZE, build_model, tiny_model
+from tests.tiny_tokenizers import byte_level_tokenizer
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory) -> str:
+    folder = tmp_path_factory.mktemp("target")
+    tiny_model().save_pretrained(folder)
+    byte_level_tokenizer().save_pretrained(folder)
+    return str(folder)
+
+
+def verdict(capsys, target: str, draft: Path, *arguments: str) -> dict:
+    args = build_parser().parse_args(["check-pair", target, str(draft), "--dtype", "float32", "--json", *arguments])
+    assert args.command.run(args) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(("kind", "make"), [("draft head", random_head), ("draft model of 2 layers", model_draft)])
+def test_a_draft_of_this_target(kind, make, target, tmp_path, capsys):
+    file = make(tiny_model(), some_vocab_ids(100), int8=True)
+    found = verdict(capsys, target, save_draft(tmp_path / "draft", file))
+    texts = {reason["topic"]: reason["text"] for reason in found["reasons"]}
+    assert kind in texts["kind"]
+    assert f"100 of the target's {VOCAB_SIZE} tokens" in texts["vocabulary_width"]
+    assert "shares the target's embedding" in texts["tie"]
+    assert {reason["level"] for reason in found["reasons"] if reason["topic"] != "size"} == {"ok"}
+    memory = found["memory"]["draft"]
+    assert memory["num_params"] == file.num_params and memory["dtype"] == "int8"
+    assert memory["weight_bytes"] == sum(t.numel() * t.element_size() for t in file.tensors.values())
+    assert memory["kv_bytes_per_1000_tokens"] == 1000 * 2 * 4 * 24 * file.facts.num_layers
+
+
+def test_a_draft_of_another_target_is_refused(target, tmp_path, capsys):
+    folder = save_draft(tmp_path / "draft", random_head(build_model("llama", seed=8)))
+    found = verdict(capsys, target, folder)
+    assert found["verdict"] == "refused"
+    assert "another fingerprint" in next(r["text"] for r in found["reasons"] if r["level"] == "refused")
+
+
+def test_in_words(target, tmp_path, capsys):
+    folder = save_draft(tmp_path / "draft", random_head(tiny_model()))
+    args = build_parser().parse_args(["check-pair", target, str(folder)])
+    args.command.run(args)
+    assert "draft head" in capsys.readouterr().out
+
+
+def test_a_broken_draft_folder_is_a_wrong_request(target, tmp_path):
+    folder = save_draft(tmp_path / "draft", random_head(tiny_model()))
+    (folder / WEIGHTS_FILE).write_bytes(b"")
+    args = build_parser().parse_args(["check-pair", target, str(folder)])
+    with pytest.raises(BadRequest, match="restore the draft folder"):
+        args.command.run(args)

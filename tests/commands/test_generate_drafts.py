@@ -1,0 +1,56 @@
+"""`specviz generate --draft` with draft folders: the drafter that they are for, and what is refused before loading."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from specviz.__main__ import build_parser
+from specviz.engine import draft_facts
+from specviz.errors import BadRequest
+from tests.draft_folders import model_draft, random_head, save_draft
+from tests.tiny_models import tiny_model
+from tests.tiny_tokenizers import byte_level_tokenizer
+
+SHORT = ("--prompt", "one two three", "--raw", "--max-new-tokens", "12", "--dtype", "float32", "--device", "cpu")
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory) -> dict[str, str]:
+    folder = tmp_path_factory.mktemp("drafts")
+    tiny_model().save_pretrained(folder / "target")
+    byte_level_tokenizer().save_pretrained(folder / "target")
+    save_draft(folder / "head", random_head(tiny_model()))
+    save_draft(folder / "model", model_draft(tiny_model()))
+    return {name: str(folder / name) for name in ("target", "head", "model")}
+
+
+def generate(*arguments: str) -> int:
+    args = build_parser().parse_args(["generate", *arguments])
+    return args.command.run(args)
+
+
+@pytest.mark.parametrize("kind", ["head", "model"])
+def test_the_drafter_is_the_one_that_the_folder_is_for(kind, folders, tmp_path, capsys):
+    trace = tmp_path / "run.jsonl"
+    arguments = ["--target", folders["target"], "--draft", folders[kind], *SHORT]
+    assert generate(*arguments, "--check", "--json", "--trace", str(trace)) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["identity"]["identical"] is True and summary["counts"]["drafted"] > 0
+    assert json.loads(trace.read_text("utf-8").splitlines()[0])["drafter"]["kind"] == f"draft_{kind}"
+
+
+def test_another_drafter_than_the_folders_is_refused(folders):
+    with pytest.raises(BadRequest, match="--drafter is draft_model: use --drafter draft_head"):
+        generate("--target", folders["target"], "--draft", folders["head"], "--drafter", "draft_model", *SHORT)
+
+
+@pytest.mark.parametrize("drafter", ["draft_head", "draft_model"])
+def test_without_a_draft_the_sentence_says_which_are_shipped(drafter, folders, monkeypatch, tmp_path):
+    monkeypatch.setattr(draft_facts, "SHIPPED_DIR", tmp_path)
+    with pytest.raises(BadRequest, match="No drafts are shipped"):
+        generate("--drafter", drafter, *SHORT)
+    save_draft(tmp_path / "a-head", random_head(tiny_model()))
+    with pytest.raises(BadRequest, match="shipped are a-head"):
+        generate("--target", folders["target"], "--drafter", drafter, *SHORT)

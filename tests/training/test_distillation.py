@@ -1,0 +1,85 @@
+"""What a distillation makes of its options."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from specviz.errors import BadRequest, RunFailed
+from specviz.training import export as exports
+from specviz.training.corpus import HELD_OUT_EVERY
+from specviz.training.distillation import Distillation, Options
+from specviz.training.teacher import Teacher
+from tests.engine.lean_models import LLAMA3_ROPE, float32_of
+from tests.tiny_models import VOCAB_SIZE, build_model
+from tests.training.tiny_teachers import FRAME, some_shard, tiny_teacher
+
+
+@pytest.fixture
+def distil(tmp_path):
+    def make(teacher=None, **options):
+        settings = {"kind": "draft_head", "name": "d", "feature_layers": (1, 2), "cut": 100} | options
+        paths = {"work": tmp_path / "work", "corpus": tmp_path / "text", "output": tmp_path / "draft"}
+        return Distillation(teacher or tiny_teacher(), Options(**settings | paths))
+
+    return make
+
+
+def with_text(distillation):
+    """With text that the target might have written."""
+    distillation.corpus.claim(distillation._target_facts)
+    distillation.corpus.write(some_shard(0, HELD_OUT_EVERY), VOCAB_SIZE)
+    return distillation
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"feature_layers": (1, 4)}, "feature_layers has 4: .* choose from 0 to 3"),
+        ({"kind": "draft_model", "feature_layers": (), "layers": (3,)}, "layers has 3: .* choose from 0 to 2"),
+        ({"cut": VOCAB_SIZE + 1}, f"cut is {VOCAB_SIZE + 1}: .* knows {VOCAB_SIZE} tokens"),
+    ],
+)
+def test_options_that_the_target_cannot_have_are_refused(distil, options, sentence):
+    with pytest.raises(BadRequest, match=sentence):
+        distil(**options)
+
+
+@pytest.mark.parametrize(("layers", "kept"), [((1, 2), (1, 2, 3)), ((1, 3), (1, 3)), ((), (3,))])
+def test_the_targets_last_layer_is_always_kept(distil, layers, kept):
+    assert distil(feature_layers=layers).store.layers == kept
+
+
+def test_a_draft_model_has_the_rotary_embedding_that_a_draft_folder_can_tell(distil):
+    module = build_model("llama", rope_parameters=LLAMA3_ROPE)
+    teacher = Teacher(float32_of(module), module, FRAME, None)
+    rotary = distil(teacher, kind="draft_model", feature_layers=(), layers=(0,)).student.module.rotary_emb
+    half = teacher.model.weights.head_dim // 2
+    torch.testing.assert_close(rotary.inv_freq, 10000.0 ** (-torch.arange(half) / half))
+    assert rotary.attention_scaling == 1.0
+    assert not torch.equal(rotary.inv_freq, module.model.rotary_emb.inv_freq)
+
+
+def test_the_cut_is_what_the_target_said_most_often(distil):
+    distillation = with_text(distil(cut=20))
+    counts = distillation.training.token_counts(VOCAB_SIZE)
+    ids = distillation.head.vocab_ids
+    assert len(ids) == 20 and (ids.diff() > 0).all()
+    assert counts[ids].min() >= max(count for token, count in enumerate(counts) if token not in ids.tolist())
+    assert torch.equal(distillation.head.rows, tiny_teacher().head[ids])
+
+
+def test_missing_states_are_computed_once(distil):
+    first = with_text(distil())
+    states = first.training and {path: path.stat().st_mtime_ns for path in first.options.work.rglob("*.npy")}
+    again = distil()
+    assert len(again.training) == len(first.training) and len(states) == 2
+    assert {path: path.stat().st_mtime_ns for path in again.options.work.rglob("*.npy")} == states
+
+
+def test_a_draft_that_will_be_too_large_is_refused_before_it_is_trained(distil, monkeypatch):
+    monkeypatch.setattr(exports, "LARGEST_FILE", 1000)
+    distillation = with_text(distil())
+    with pytest.raises(RunFailed, match="choose fewer layers"):
+        distillation.train()
+    assert distillation.trainer.step == 0
