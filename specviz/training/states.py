@@ -79,13 +79,16 @@ class StateStore:
         return States(np.load(features_file, mmap_mode="r")[:, columns], np.load(log_sums_file, mmap_mode="r"))
 
     def _file_with_all(self, number: int) -> tuple[Path, Path, slice]:
+        own = self.paths(number)
+        if own[0].exists():  # computed where another file is damaged, or since there was none
+            return (*own, slice(None))
         for path in sorted(self._folder.glob(f"features-{number:05d}-*.npy")):
             text = path.stem.removeprefix(f"features-{number:05d}-")
             held = tuple(map(int, text.split("-")))
             if held[-len(self.layers) :] == self.layers:
                 log_sums_file = self._folder / f"log-sums-{number:05d}-{text}.npy"
                 return path, log_sums_file, slice(len(held) - len(self.layers), len(held))
-        return (*self.paths(number), slice(None))
+        return (*own, slice(None))
 
 
 def compute_states(model: LeanModel, shard: Shard, layers: tuple[int, ...], header_length: int) -> States:

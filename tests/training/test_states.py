@@ -61,7 +61,24 @@ def test_states_are_read_as_they_were_written(store):
 def test_states_of_other_layers_are_others(store, tmp_path):
     shard = some_shard(0, 3)
     store.write(0, compute_states(tiny_teacher().model, shard, KEPT_LAYERS, len(HEADER)))
-    assert not StateStore(tmp_path / "states", (3,)).has(shard)
+    for layers in ((1,), (1, 3), (0, 1, 2, 3)):
+        assert not StateStore(tmp_path / "states", layers).has(shard)
+
+
+@pytest.mark.parametrize("layers", [(3,), (2, 3)])
+def test_the_last_of_the_layers_that_are_kept_need_no_file_of_their_own(store, tmp_path, layers):
+    shard = some_shard(0, 3)
+    fewer = StateStore(tmp_path / "states", layers)
+    store.write(0, compute_states(tiny_teacher().model, shard, KEPT_LAYERS, len(HEADER)))
+    assert fewer.has(shard)
+    alone = compute_states(tiny_teacher().model, shard, layers, len(HEADER))
+    np.testing.assert_array_equal(fewer.read(0).features, alone.features)
+    np.testing.assert_array_equal(fewer.read(0).log_sums, alone.log_sums)
+    store.paths(0)[0].write_bytes(b"damaged")
+    assert not fewer.has(shard)
+    fewer.write(0, alone)
+    assert fewer.has(shard)
+    np.testing.assert_array_equal(fewer.read(0).features, alone.features)
 
 
 @pytest.mark.parametrize("which", [0, 1])
