@@ -14,6 +14,8 @@ from specviz.errors import BadRequest
 
 DRAFTER_KINDS = ("draft_model", "prompt_lookup", "early_exit", "draft_head", "none")
 TRACE_DETAILS = ("full", "light", "none")
+DTYPES = ("auto", "bfloat16", "float16", "float32")
+DRAFT_PRECISIONS = (*DTYPES, "int8", "int4")
 MAX_NUM_DRAFT_TOKENS = 64
 
 # Below this a softmax over logits / temperature is one-hot to the last bit of float32, and above

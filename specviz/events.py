@@ -56,9 +56,10 @@ class DraftToken(Token):
 
 
 class ExtraToken(Token):
-    """The token that the target itself adds to a round."""
+    """The token that the target itself adds to a round. A correction's `draft_prob` is what the drafter found."""
 
     kind: ExtraKind
+    draft_prob: NotRequired[float | None]
     target_prob: NotRequired[float | None]
     target_top: NotRequired[list[TopEntry] | None]
     target_tail: NotRequired[float | None]

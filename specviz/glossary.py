@@ -15,6 +15,9 @@ EAGLE = "Li et al., 2024, arXiv 2401.15077"
 LAYERSKIP = "Elhoushi et al., 2024, arXiv 2404.16710"
 CALM = "Schuster et al., 2022, arXiv 2207.07061"
 SPEC_BENCH = "Xia et al., ACL Findings 2024, arXiv 2401.07851"
+FR_SPEC = "Zhao et al., 2025, arXiv 2502.14856"
+HINTON = "Hinton et al., 2015, arXiv 1503.02531"
+DISTILLSPEC = "Zhou et al., 2023, arXiv 2310.08461"
 OURS = "SpecViz"
 
 
@@ -49,14 +52,14 @@ TERMS: tuple[Term, ...] = (
     Term(
         "drafter",
         ("drafter",),
-        "Whatever proposes tokens for the target to judge: a smaller model, a lookup in the text, or early layers of the target.",
+        "Whatever proposes tokens for the target to judge: a smaller model, a lookup in the text, early layers of the target, or a head on top of it.",
         ("assistant", "approximation model", "proposer", "speculator"),
         f"{LEVIATHAN}; {CHEN}",
     ),
     Term(
         "draft model",
         ("draft_model",),
-        "A drafter that is a smaller model with the same tokens as the target.",
+        "A drafter that is a smaller model with the same tokens as the target. It reads the whole text itself, into a KV cache of its own.",
         ("assistant model", "small model"),
         f"{LEVIATHAN}; {CHEN}",
     ),
@@ -78,9 +81,33 @@ TERMS: tuple[Term, ...] = (
     Term(
         "draft head",
         ("draft_head",),
-        "A small network that drafts from the target's own inner states.",
+        "A small network that drafts from the target's own inner states: one layer, which takes them for the tokens that were "
+        "judged, and its own output for those that it guesses on from. It knows no other target.",
         ("EAGLE head", "MTP head"),
         EAGLE,
+    ),
+    Term(
+        "features",
+        ("features", "feature_layers", "hidden_states"),
+        "What the target has worked out about a token after some of its layers, as a list of numbers. "
+        "A draft head reads the features of a few layers, which the verifying pass makes anyway.",
+        ("hidden states", "activations"),
+        EAGLE,
+    ),
+    Term(
+        "cut vocabulary",
+        ("cut_vocab_size", "cut_vocabulary"),
+        "The part of the target's tokens that a draft can say, to make guessing cheaper. "
+        "Any other token has draft probability 0: it is never drafted, and comes from the target alone.",
+        ("draft vocabulary", "vocabulary trimming"),
+        FR_SPEC,
+    ),
+    Term(
+        "distillation",
+        ("distillation", "distilled"),
+        "Training a small model to say what a large one says: here a draft, on text that the target wrote, towards the target's own probabilities.",
+        ("knowledge distillation",),
+        f"{HINTON}; {DISTILLSPEC}",
     ),
     Term(
         "plain decoding",

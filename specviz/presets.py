@@ -8,12 +8,13 @@ from __future__ import annotations
 import difflib
 import tomllib
 from collections.abc import Iterable
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from types import UnionType
 from typing import Any, get_args, get_type_hints
 
-from specviz.config import DRAFTER_KINDS, RunSettings
+from specviz.config import DRAFT_PRECISIONS, DRAFTER_KINDS, RunSettings
+from specviz.engine.draft_facts import DRAFT_KINDS, shipped_names
 from specviz.errors import BadRequest
 
 PRESETS_DIR = Path(__file__).resolve().parent.parent / "presets"
@@ -54,6 +55,12 @@ class Pair:
         """Estimated bytes of both models' weights, by default in 16 bits."""
         return round((self.target_params + self.draft_params) * bytes_per_param)
 
+    @property
+    def best_settings(self) -> dict[str, Any]:
+        """The settings of its best drafter, by name: a draft head knows how sure it is, and decides k itself."""
+        best = self.drafters[0]
+        return {"drafter": best} | ({"num_draft_tokens": "auto"} if best == "draft_head" else {})
+
 
 @dataclass(frozen=True, slots=True)
 class Preset:
@@ -63,6 +70,7 @@ class Preset:
         name: the lesson's file name without ".toml", or the pair's name.
         order: lessons are shown in rising order.
         raw: whether the prompt is given to the model as it is, without a chat template.
+        draft_precision: of the weights of a draft head or draft model.
         settings: what differs from the defaults of `RunSettings`, by name.
     """
 
@@ -73,6 +81,7 @@ class Preset:
     prompt: str | None = None
     order: int = 0
     raw: bool = False
+    draft_precision: str = "auto"
     settings: dict[str, Any] = field(default_factory=dict)
 
     def run_settings(self, **overrides: Any) -> RunSettings:
@@ -90,11 +99,16 @@ class _LessonFile:
     order: int
     pair: str = EMBEDDED_TARGET
     raw: bool = False
+    draft_precision: str = "auto"
     settings: dict[str, Any] = field(default_factory=dict)
 
 
 def load_pairs(path: Path = PRESETS_DIR / "pairs.toml") -> tuple[Pair, ...]:
-    """All pairs, the embedded one first; raises BadRequest naming file, key and the nearest valid key."""
+    """All pairs, the embedded one first, without the drafters whose draft is not shipped with this copy.
+
+    Raises:
+        BadRequest: naming file, key and the nearest valid key.
+    """
     table = _read_toml(path)
     _check_keys(table, ("pair",), str(path.name))
     pairs = []
@@ -112,12 +126,16 @@ def load_pairs(path: Path = PRESETS_DIR / "pairs.toml") -> tuple[Pair, ...]:
             raise BadRequest(f'{where}: "draft_model" in drafters and a draft go together: give both or neither.')
         if pair.name in (other.name for other in pairs):
             raise BadRequest(f"{where}: the name is taken by an earlier pair: give it another.")
-        pairs.append(pair)
+        pairs.append(_with_what_is_shipped(pair))
     return tuple(pairs)
 
 
 def load_lessons(folder: Path = PRESETS_DIR / "lessons") -> tuple[Preset, ...]:
-    """All lessons in the order they are shown in; raises BadRequest as `load_pairs` does."""
+    """All lessons in the order they are shown in, without those whose drafter is not shipped with this copy.
+
+    Raises:
+        BadRequest: as `load_pairs` does.
+    """
     lessons = []
     for path in sorted(folder.glob("*.toml")):
         where = f"{folder.name}/{path.name}"
@@ -130,6 +148,7 @@ def load_lessons(folder: Path = PRESETS_DIR / "lessons") -> tuple[Preset, ...]:
             prompt=entry.prompt,
             order=entry.order,
             raw=entry.raw,
+            draft_precision=entry.draft_precision,
             settings=entry.settings,
         )
         _check_keys(entry.settings, [setting.name for setting in fields(RunSettings)], f"{where}, [settings]")
@@ -137,7 +156,12 @@ def load_lessons(folder: Path = PRESETS_DIR / "lessons") -> tuple[Preset, ...]:
             lesson.run_settings()
         except BadRequest as error:
             raise BadRequest(f"{where}, [settings]: {error}") from None
-        lessons.append(lesson)
+        if entry.draft_precision not in DRAFT_PRECISIONS:
+            raise BadRequest(
+                f"{where}: draft_precision is {entry.draft_precision!r}: choose one of {', '.join(DRAFT_PRECISIONS)}."
+            )
+        if _has_its_draft(lesson):
+            lessons.append(lesson)
     return tuple(sorted(lessons, key=lambda lesson: (lesson.order, lesson.name)))
 
 
@@ -149,10 +173,23 @@ def find_pair(name: str) -> Pair:
 def find_preset(name: str) -> Preset:
     """The lesson called `name`, or the pair of that name with its best drafter; raises BadRequest with the choices."""
     bare_pairs = (
-        Preset(pair.name, pair.title, pair, lesson=pair.note, settings={"drafter": pair.drafters[0]})
-        for pair in load_pairs()
+        Preset(pair.name, pair.title, pair, lesson=pair.note, settings=pair.best_settings) for pair in load_pairs()
     )
     return _find(name, (*load_lessons(), *bare_pairs), "preset")
+
+
+def _has_its_draft(lesson: Preset) -> bool:
+    drafter = lesson.run_settings().drafter
+    return drafter in lesson.pair.drafters or not (lesson.pair.is_embedded and drafter in DRAFT_KINDS)
+
+
+def _with_what_is_shipped(pair: Pair) -> Pair:
+    """The embedded pair without the drafters whose draft is missing; any other as it is."""
+    if not pair.is_embedded:
+        return pair
+    return replace(
+        pair, drafters=tuple(kind for kind in pair.drafters if kind not in DRAFT_KINDS or shipped_names(kind))
+    )
 
 
 def _find(name: str, choices: Iterable[Any], what: str) -> Any:

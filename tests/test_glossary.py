@@ -29,6 +29,7 @@ NAMES = {
     *Round.__annotations__,
     *RoundSeconds.__annotations__,
     *Seconds.__annotations__,
+    *("cut_vocab_size", "feature_layers", "distillation"),
     *("acceptance_probability", "expected_tokens_per_round", "expected_speedup", "operations_ratio"),
 } - PLAIN_DATA
 

@@ -3,8 +3,11 @@ from __future__ import annotations
 import pytest
 
 from specviz.config import RunSettings
+from specviz.engine import draft_facts
 from specviz.errors import BadRequest
 from specviz.presets import find_pair, find_preset, load_lessons, load_pairs
+from tests.draft_folders import model_draft, random_head, save_draft
+from tests.tiny_models import tiny_model
 
 PAIR = """
 [[pair]]
@@ -35,10 +38,44 @@ def lessons_of(tmp_path, text):
     return load_lessons(tmp_path)
 
 
-def test_the_embedded_pair_comes_first_and_needs_no_draft_model():
+@pytest.fixture
+def ship(monkeypatch, tmp_path):
+    """ship(kinds): only drafts of these kinds are shipped."""
+    monkeypatch.setattr(draft_facts, "SHIPPED_DIR", tmp_path / "drafts")
+
+    def ship_(*kinds: str) -> None:
+        made = {"draft_head": random_head, "draft_model": model_draft}
+        for kind in kinds:
+            save_draft(tmp_path / "drafts" / kind, made[kind](tiny_model()))
+
+    return ship_
+
+
+def test_the_embedded_pair_comes_first_and_names_no_draft_of_the_hub(ship):
+    ship("draft_head", "draft_model")
     embedded = load_pairs()[0]
     assert (embedded.name, embedded.is_embedded, embedded.draft) == ("embedded", True, None)
-    assert set(embedded.drafters) == {"prompt_lookup", "early_exit"}
+    assert embedded.drafters == ("draft_head", "draft_model", "prompt_lookup", "early_exit")
+
+
+@pytest.mark.parametrize("kinds", [(), ("draft_head",), ("draft_model",)])
+def test_a_drafter_whose_draft_is_not_shipped_is_left_out_and_so_are_its_lessons(kinds, ship):
+    ship(*kinds)
+    assert load_pairs()[0].drafters == (*kinds, "prompt_lookup", "early_exit")
+    drafters = {lesson.run_settings().drafter for lesson in load_lessons()}
+    assert drafters == {*kinds, "prompt_lookup"}
+
+
+def test_a_damaged_draft_counts_as_missing(ship, tmp_path):
+    ship("draft_head")
+    (tmp_path / "drafts" / "draft_head" / draft_facts.DRAFT_FILE).write_text("{", encoding="utf-8")
+    assert "draft_head" not in load_pairs()[0].drafters
+
+
+def test_the_best_drafter_is_a_head_that_decides_k_itself(ship):
+    ship("draft_head")
+    assert find_pair("embedded").best_settings == {"drafter": "draft_head", "num_draft_tokens": "auto"}
+    assert find_pair("gpt2-large").best_settings == {"drafter": "draft_model"}
 
 
 def test_a_pair_is_verified_exactly_when_its_revisions_are_written_down():
@@ -56,8 +93,10 @@ def test_weights_are_estimated_at_two_bytes_a_parameter(tmp_path):
     assert pair.weight_bytes(bytes_per_param=0.5) == 550
 
 
-def test_every_shipped_lesson_has_settings_that_can_be_run():
+def test_every_shipped_lesson_has_settings_that_can_be_run(ship):
+    ship("draft_head", "draft_model")
     lessons = load_lessons()
+    assert lessons[0].run_settings().drafter == "draft_head"
     assert [lesson.order for lesson in lessons] == list(range(1, len(lessons) + 1))
     for lesson in lessons:
         assert isinstance(lesson.run_settings(), RunSettings)
@@ -67,7 +106,7 @@ def test_every_shipped_lesson_has_settings_that_can_be_run():
 
 
 def test_a_preset_is_a_lesson_or_a_pair_and_overrides_win():
-    assert find_preset("copy").prompt == load_lessons()[0].prompt
+    assert find_preset(load_lessons()[0].name).prompt == load_lessons()[0].prompt
     bare = find_preset("gpt2-large")
     assert bare.prompt is None and bare.run_settings().drafter == "draft_model"
     assert bare.run_settings(drafter="none", seed=3).drafter == "none"
@@ -108,6 +147,7 @@ def test_a_wrong_pairs_file_names_the_file_the_key_and_the_nearest(tmp_path, tex
         (LESSON + "propmt = 1", r"mine.toml: unknown key 'propmt' \(did you mean 'prompt'\?\)"),
         (LESSON + "[settings]\ntemprature = 1", r"mine.toml, \[settings\]: unknown key 'temprature'.*'temperature'"),
         (LESSON + "[settings]\ntemperature = -1", r"mine.toml, \[settings\]: temperature is -1"),
+        (LESSON + 'draft_precision = "int3"', "mine.toml: draft_precision is 'int3': choose one of auto, bfloat16"),
         (LESSON + 'pair = "none"', "no pair 'none'"),
         (LESSON.replace('"p"', "7"), "prompt is 7: give a value of type str"),
     ],
@@ -123,5 +163,6 @@ def test_a_missing_pairs_file_is_one_sentence(tmp_path):
 
 
 def test_a_lesson_is_named_by_its_file(tmp_path):
-    (lesson,) = lessons_of(tmp_path, LESSON + "raw = true\n[settings]\nnum_draft_tokens = 7")
-    assert (lesson.name, lesson.raw, lesson.run_settings().num_draft_tokens) == ("mine", True, 7)
+    (lesson,) = lessons_of(tmp_path, LESSON + 'raw = true\ndraft_precision = "int4"\n[settings]\nnum_draft_tokens = 7')
+    assert (lesson.name, lesson.raw, lesson.draft_precision) == ("mine", True, "int4")
+    assert lesson.run_settings().num_draft_tokens == 7

@@ -126,18 +126,21 @@ SpecViz.inspection = (() => {
    */
   function comparisonOf(state, event, token, isExtra) {
     const drafted = isExtra ? draftedAt(event) : token;
+    const isAnswered = isExtra ? token.kind === "correction" : token.status === "rejected";
+    const correction = isAnswered ? event.extra : null;
+    const draftOwn = [drafted, correction].map((one) => [one, one && one.draft_prob]);
     const sides = {
-      draft: { top: drafted ? drafted.draft_top : null, tail: drafted ? drafted.draft_tail : null, own: [[drafted, drafted && drafted.draft_prob]] },
+      draft: { top: drafted ? drafted.draft_top : null, tail: drafted ? drafted.draft_tail : null, own: draftOwn },
       target: { top: token.target_top, tail: token.target_tail, own: [[token, token.target_prob]] },
     };
     const rows = new Map();
     for (const side of ["draft", "target"]) addSide(rows, side, sides[side]);
-    const correction = !isExtra && token.status === "rejected" && event.extra ? event.extra : null;
     for (const row of rows.values()) mark(row, token, isExtra ? drafted : correction);
     return {
       rows: [...rows.values()].sort((a, b) => (b.target ?? -1) - (a.target ?? -1) || (b.draft ?? -1) - (a.draft ?? -1)),
       tail: { draft: tailOf(sides.draft), target: tailOf(sides.target) },
       missing: { draft: whyNoDraft(state, drafted), target: whyNoTarget(state, token) },
+      correction: correction || null,
     };
   }
 

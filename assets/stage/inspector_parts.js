@@ -7,6 +7,7 @@ SpecViz.inspectorParts = (() => {
   const { isNumber } = SpecViz.inspection;
   const { exact, ratioWords, adjustmentNote, passSentence, passDescription, WHY_A_SIDE_IS_MISSING } = SpecViz.inspectionWords;
   const { formatSeconds, formatBytes } = SpecViz.figures;
+  const { whyNeverDrafted } = SpecViz.drafterFacts;
   const { capitalized } = SpecViz.sentence;
 
   function part(name, title, ...children) {
@@ -44,8 +45,9 @@ SpecViz.inspectorParts = (() => {
   const SIDES = { draft: "Drafter", target: "Target" };
 
   /** Side by side where both are known; else the one that is, and why the other is not. */
-  function comparisonPart({ comparison }, settings) {
-    const { rows, missing } = comparison;
+  function comparisonPart({ comparison }, settings, drafter) {
+    const { rows, missing, correction } = comparison;
+    const neverDrafted = whyNeverDrafted(drafter, correction);
     const sides = Object.keys(SIDES).filter((side) => rows.some((row) => isNumber(row[side])));
     return part(
       "comparison",
@@ -53,6 +55,7 @@ SpecViz.inspectorParts = (() => {
       Object.keys(SIDES).map((side) => (missing[side] ? note(`${SIDES[side]}: ${WHY_A_SIDE_IS_MISSING[missing[side]]}.`) : null)),
       sides.length === 2 ? versusRows(comparison) : null,
       sides.length === 1 ? singleRows(comparison, sides[0]) : null,
+      neverDrafted ? note(neverDrafted) : null,
       sides.length > 0 ? note(adjustmentNote(settings)) : null,
     );
   }

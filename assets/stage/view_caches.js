@@ -4,18 +4,22 @@ SpecViz.cachesView = (() => {
   const { el, setData, setText } = SpecViz.dom;
   const { formatBytes } = SpecViz.figures;
   const WINDOW = 26; // positions drawn one by one
+  const NAMES = { draft_head: "Draft head", draft_model: "Draft model" };
   const MARGIN = 2; // empty ones at the end, so that there is somewhere to grow
 
   function createView() {
     const target = createStrip("Target");
     const draft = createStrip("Drafter");
     const lost = el("span", { class: "sv-muted" });
+    const facts = el("p", { class: "sv-muted sv-drafter-facts" });
+    let described = null; // the run whose drafter's facts stand there
     const node = el(
       "section",
       { class: "sv-caches" },
       el("div", { class: "sv-zone-head" }, el("h2", {}, SpecViz.glossaryTips.term("cache", "KV caches")), lost),
       target.node,
       draft.node,
+      facts,
     );
 
     function draw(state, { cacheFrame: frame }) {
@@ -24,11 +28,21 @@ SpecViz.cachesView = (() => {
       setText(lost, cut > 0 ? `${cut} drafted position${cut === 1 ? "" : "s"} cut so far` : "");
       const prefill = state.prefill ? state.prefill.cache || {} : {};
       target.draw(momentOf("target", caches, frame, prefill), state.run ? state.run.target.kv_bytes_per_position : null);
-      const drafts = momentOf("draft", caches, frame, prefill);
-      draft.draw(drafts, null, drafts ? "" : noCacheWhy(state, caches));
+      const kind = state.run ? state.run.drafter.kind : "";
+      const drafts = kind === "draft_head" ? momentOfHead(caches, frame, prefill) : momentOf("draft", caches, frame, prefill);
+      draft.name(NAMES[kind] || "Drafter", kind === "draft_head" ? "entries" : "positions");
+      draft.draw(drafts, drafts ? bytesPerPosition(state) : null, drafts ? "" : noCacheWhy(state, caches));
+      if (state.run !== described) facts.replaceChildren(...(state.run ? SpecViz.drafterFacts.nodes(state.run.drafter) : []));
+      described = state.run;
+      facts.hidden = facts.childNodes.length === 0;
     }
 
     return { node, draw };
+  }
+
+  function bytesPerPosition({ run }) {
+    const bytes = run.drafter.kv_bytes_per_position;
+    return typeof bytes === "number" ? bytes : null;
   }
 
   function noCacheWhy(state, caches) {
@@ -58,6 +72,20 @@ SpecViz.cachesView = (() => {
     return { ...base, kept: before, unverified: grown, bytes: null };
   }
 
+  /**
+   * A draft head's entries: with the first guess come those of the target's states, which stay; every further guess
+   * reads one of the head's own, and all of these go again, also those of accepted tokens.
+   */
+  function momentOfHead(caches, frame, prefill) {
+    const use = caches && caches.draft;
+    const { progress } = frame;
+    const hasRead = progress && (progress.drafted > 0 || progress.verified);
+    if (!use || !hasRead || progress.rolledBack || progress.joined) return momentOf("draft", caches, frame, prefill);
+    const { peak, after } = use;
+    const own = Math.min(Math.max(progress.drafted - 1, 0), peak - after);
+    return { peak, kept: after, unverified: own, cut: 0, bytes: null };
+  }
+
   function grownBy(which, most, frame) {
     if (which === "target") return frame.progress.verified ? most : 0;
     const drafted = (frame.round.event.draft || []).length;
@@ -71,13 +99,20 @@ SpecViz.cachesView = (() => {
     const cells = Array.from({ length: WINDOW }, () => el("i", { class: "sv-kv" }));
     const strip = el("div", { class: "sv-strip", "aria-hidden": "true" }, earlier, cells);
     const nothing = el("span", { class: "sv-muted sv-nothing" });
-    const node = el("div", { class: "sv-cache" }, el("span", { class: "sv-cache-name" }, name), positions, bytes, nothing, strip);
+    const title = el("span", { class: "sv-cache-name" }, name);
+    const node = el("div", { class: "sv-cache" }, title, positions, bytes, nothing, strip);
+    let unit = "positions";
+
+    function rename(words, unitWord) {
+      setText(title, words);
+      unit = unitWord;
+    }
 
     function draw(moment, bytesPerPosition, why = "") {
       strip.hidden = moment === null;
       nothing.hidden = moment !== null;
       setText(nothing, why);
-      setText(positions, moment ? wordsOf(moment) : "");
+      setText(positions, moment ? wordsOf(moment, unit) : "");
       const held = moment ? moment.kept + moment.unverified : 0;
       const size = moment ? (moment.bytes ?? (bytesPerPosition ? held * bytesPerPosition : null)) : null;
       setText(bytes, size === null ? "" : formatBytes(size));
@@ -91,7 +126,7 @@ SpecViz.cachesView = (() => {
       cells.forEach((cell, index) => setData(cell, "kind", kindAt(first + index, kept, unverified, cut)));
     }
 
-    return { node, draw };
+    return { node, draw, name: rename };
   }
 
   function kindAt(position, kept, unverified, cut) {
@@ -100,10 +135,10 @@ SpecViz.cachesView = (() => {
     return position < kept + unverified + cut ? "cut" : null;
   }
 
-  function wordsOf({ kept, unverified, cut }) {
-    if (cut > 0) return `${kept} positions, ${cut} cut`;
-    return unverified > 0 ? `${kept} + ${unverified} unverified` : `${kept} positions`;
+  function wordsOf({ kept, unverified, cut }, unit) {
+    if (cut > 0) return `${kept} ${unit}, ${cut} cut`;
+    return unverified > 0 ? `${kept} + ${unverified} unverified` : `${kept} ${unit}`;
   }
 
-  return { createView, noCacheWhy };
+  return { createView, noCacheWhy, momentOfHead };
 })();

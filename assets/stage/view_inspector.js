@@ -160,7 +160,7 @@ SpecViz.inspectorView = (() => {
       content.replaceChildren(
         ...[
           parts.diePart(inspection),
-          parts.comparisonPart(inspection, settings),
+          parts.comparisonPart(inspection, settings, state.run ? state.run.drafter : {}),
           parts.residualPart(inspection),
           parts.passPart(inspection),
           parts.timePart(inspection),

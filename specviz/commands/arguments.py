@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any, Literal
 
-from specviz.config import DRAFTER_KINDS, TRACE_DETAILS, RunSettings
+from specviz.config import DRAFT_PRECISIONS, DRAFTER_KINDS, TRACE_DETAILS, RunSettings
 from specviz.errors import BadRequest
 from specviz.presets import Preset
 
@@ -19,7 +19,7 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="ID_OR_DIR",
         help="a draft model with the target's tokenizer, a draft folder that was trained for the target, or the name of a shipped one",
     )
-    group.add_argument("--draft-precision", default="auto", help="auto, bfloat16, float16, float32, int8 or int4")
+    group.add_argument("--draft-precision", help=f"{', '.join(DRAFT_PRECISIONS)} (default: the preset's, else auto)")
     group.add_argument("--device", default="auto", help="auto, cpu, cuda or mps")
     group.add_argument(
         "--dtype",
@@ -32,7 +32,10 @@ def add_settings_arguments(parser: argparse.ArgumentParser) -> None:
     """One argument for each setting of `RunSettings`; an argument that is not given leaves the preset's value."""
     defaults = RunSettings()
     draft = parser.add_argument_group("drafting")
-    draft.add_argument("--drafter", help=f"{', '.join(DRAFTER_KINDS)} (default: what --draft is, else prompt_lookup)")
+    draft.add_argument(
+        "--drafter",
+        help=f"{', '.join(DRAFTER_KINDS)} (default: what --draft is; for the embedded target its draft head, with --k auto; else prompt_lookup)",
+    )
     draft.add_argument(
         "--k",
         type=number_or_auto,
@@ -106,7 +109,13 @@ def model_sources(args: argparse.Namespace, preset: Preset | None) -> dict[str, 
         BadRequest: both name a target.
     """
     if preset is None:
-        return {"target": args.target, "draft": args.draft, "revision": None, "draft_revision": None}
+        return {
+            "target": args.target,
+            "draft": args.draft,
+            "revision": None,
+            "draft_revision": None,
+            "draft_precision": args.draft_precision or "auto",
+        }
     if args.target is not None:
         raise BadRequest("Both --preset and --target are given: a preset names its target, leave one out.")
     pair = preset.pair
@@ -115,6 +124,7 @@ def model_sources(args: argparse.Namespace, preset: Preset | None) -> dict[str, 
         "draft": args.draft or pair.draft,
         "revision": pair.target_revision,
         "draft_revision": None if args.draft else pair.draft_revision,
+        "draft_precision": args.draft_precision or preset.draft_precision,
     }
 
 

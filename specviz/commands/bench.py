@@ -72,7 +72,6 @@ def run(args: argparse.Namespace) -> int:
         **model_sources(args, find_preset(args.preset) if args.preset else None),
         device=args.device,
         dtype=args.dtype,
-        draft_precision=args.draft_precision,
         hf_dtype=args.hf_dtype,
         num_draft_tokens=args.k,
         threads=args.threads,

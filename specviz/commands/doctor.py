@@ -19,6 +19,7 @@ from specviz.cache import MB, cache_dir
 from specviz.engine.embedded import EMBEDDED_NAME, NEEDED_BYTES, damage_of, describe_cache, embedded_model_path
 from specviz.errors import SpecVizError
 from specviz.presets import load_pairs
+from specviz.trace.sentences import drafter_words
 
 NAME = "doctor"
 HELP = "say what this machine has, what will be slow and what is missing"
@@ -183,6 +184,47 @@ def check_embedded_model() -> Check:
     return Check("embedded model", "missing", detail, "python -m specviz fetch")
 
 
+def check_drafts() -> Check:
+    """The drafts that are shipped: whole, and made for the embedded model."""
+    from specviz.engine.draft_facts import DRAFT_KINDS, SHIPPED_DIR, shipped_names
+
+    fingerprint = _embedded_fingerprint()
+    findings = [_look_at_draft(SHIPPED_DIR / name, fingerprint) for name in shipped_names()]
+    lacking = [drafter_words(kind) for kind in DRAFT_KINDS if not shipped_names(kind)]
+    details = [detail for _, detail in findings] + [f"no {words} is shipped" for words in lacking]
+    if fingerprint is None and findings:
+        details.append("not compared, as the embedded model is not in the cache")
+    if lacking or not all(is_good for is_good, _ in findings):
+        return Check("drafts", "warn", "; ".join(details), "Restore assets/drafts, or draft with prompt_lookup.")
+    return Check("drafts", "ok", "; ".join(details))
+
+
+def _embedded_fingerprint() -> str | None:
+    """Of the embedded model's embedding, as drafts know it; None where the model is not in the cache."""
+    from specviz.engine.draft_files import embedding_fingerprint, read_embedding
+
+    if damage_of(embedded_model_path()) is not None:
+        return None
+    embedding = read_embedding(str(embedded_model_path()))
+    return None if embedding is None else embedding_fingerprint(embedding)
+
+
+def _look_at_draft(folder: Path, fingerprint: str | None) -> tuple[bool, str]:
+    """Whether nothing is wrong with a draft, and what it is."""
+    from specviz.engine.draft_files import read_draft
+
+    try:
+        facts = read_draft(folder).facts
+    except SpecVizError as error:
+        return False, str(error)
+    fits = fingerprint in (None, facts.embedding_sha256)
+    said = f"fits {EMBEDDED_NAME}" if fits and fingerprint else f"made for {facts.target_name}"
+    return (
+        fits,
+        f"{folder.name} ({drafter_words(facts.kind)}): {said}{'' if fits else ', does not fit ' + EMBEDDED_NAME}",
+    )
+
+
 def check_chromium() -> Check:
     path = find_chromium()
     if path is None:
@@ -201,6 +243,7 @@ CHECKS: tuple[Callable[[], Check], ...] = (
     check_hub_pairs,
     check_disk,
     check_embedded_model,
+    check_drafts,
     check_chromium,
 )
 

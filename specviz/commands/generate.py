@@ -6,8 +6,9 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from specviz.commands.arguments import (
     add_model_arguments,
@@ -21,12 +22,15 @@ from specviz.engine.draft_facts import DRAFT_KINDS, draft_kind_of, shipped_sente
 from specviz.errors import BadRequest
 from specviz.events import Event
 from specviz.metrics import walltime_speedup
-from specviz.presets import EMBEDDED_TARGET, Preset, find_preset
+from specviz.presets import EMBEDDED_TARGET, Preset, find_pair, find_preset
 from specviz.trace.closing import committed_tokens
-from specviz.trace.sentences import identity_sentence
+from specviz.trace.sentences import drafter_words, identity_sentence
 from specviz.trace.summary import summarize
 from specviz.trace.visible_text import encodable_text, visible_text
 from specviz.trace.writer import record, require_writable
+
+if TYPE_CHECKING:
+    from specviz.engine.loader import ModelPair
 
 NAME = "generate"
 HELP = "run one prompt on a real model, plainly or speculatively"
@@ -65,9 +69,9 @@ def run(args: argparse.Namespace) -> int:
     from specviz.engine.loader import load_pair
     from specviz.runs import Run
 
-    pair = load_pair(
-        **sources, device=args.device, dtype=args.dtype, draft_precision=args.draft_precision, notify=_note
-    )
+    pair = load_pair(**sources, device=args.device, dtype=args.dtype, notify=_note)
+    if args.drafter is None and preset is None:
+        settings = _with_a_draft_that_fits(settings, pair)
     raw = args.raw or bool(preset and preset.raw)
     generation = Run(pair, prompt, settings, raw=raw, system=args.system, check=args.check)
     events = record(generation, args.trace) if args.trace else iter(generation)
@@ -87,7 +91,7 @@ def _settings(args: argparse.Namespace, preset: Preset | None, sources: dict[str
         return preset.run_settings(**given)
     draft, is_embedded = sources["draft"], sources["target"] in (None, EMBEDDED_TARGET)
     kind = None if draft is None else draft_kind_of(draft)
-    settings = RunSettings(**{"drafter": kind or "prompt_lookup", **given})
+    settings = RunSettings(**(_defaults(kind, is_embedded) if "drafter" not in given else {}) | given)
     if kind is not None and settings.drafter != kind:
         raise BadRequest(
             f"--draft is given, but --drafter is {settings.drafter}: use --drafter {kind}, or leave --draft out."
@@ -98,6 +102,22 @@ def _settings(args: argparse.Namespace, preset: Preset | None, sources: dict[str
             f"{shipped_sentence()}"
         )
     return settings
+
+
+def _defaults(draft_kind: str | None, is_embedded: bool) -> dict[str, Any]:
+    """How to draft where nobody said it: with the draft that is given, else with the best that the target has."""
+    if draft_kind is not None:
+        return {"drafter": draft_kind}
+    return find_pair(EMBEDDED_TARGET).best_settings if is_embedded else {}
+
+
+def _with_a_draft_that_fits(settings: RunSettings, pair: ModelPair) -> RunSettings:
+    """Prompt lookup in place of a shipped draft that turns out to be for another target."""
+    if settings.drafter not in DRAFT_KINDS or pair.draft_for(settings.drafter) is not None:
+        return settings
+    _note(f"No {drafter_words(settings.drafter)} that is shipped fits this target: drafting with prompt lookup.")
+    k = RunSettings().num_draft_tokens if settings.is_adaptive else settings.num_draft_tokens
+    return replace(settings, drafter="prompt_lookup", num_draft_tokens=k)
 
 
 def _echo(events: Iterator[Event], settings: RunSettings) -> Iterator[Event]:

@@ -96,7 +96,7 @@ class RoundDescriber:
             target_rows = adjusted[: max(num_target_rows, 1)].softmax(-1)
             self._add_target_side(tokens[:num_judged], extra, target_rows, verdict, chances)
             self._blank_target_side(tokens[num_judged:])
-            self._add_draft_side(tokens, draft, verdict)
+            self._add_draft_side(tokens, extra, draft, verdict)
         return {"draft": tokens, "extra": extra}
 
     def _add_target_side(
@@ -133,11 +133,19 @@ class RoundDescriber:
         for token in unjudged:
             token.update(dict.fromkeys(names))
 
-    def _add_draft_side(self, tokens: list[dict[str, Any]], draft: list[DraftedToken], verdict: Verdict) -> None:
+    def _add_draft_side(
+        self,
+        tokens: list[dict[str, Any]],
+        extra: dict[str, Any] | None,
+        draft: list[DraftedToken],
+        verdict: Verdict,
+    ) -> None:
         has_distribution = bool(draft) and draft[0].model_probs is not None
         for token, drafted in zip(tokens, draft, strict=True):
             token["draft_prob"] = float(drafted.model_probs[drafted.token_id]) if has_distribution else None
             token["draft_prob_used"] = None if drafted.probs is None else float(drafted.probs[drafted.token_id])
+        if extra and extra["kind"] == "correction" and has_distribution:
+            extra["draft_prob"] = float(draft[verdict.num_accepted].model_probs[extra["id"]])
         if self._has_tops and draft:
             tops = [(None, None)] * len(draft)
             if has_distribution:

@@ -61,6 +61,11 @@ class DraftFacts:
     trained: dict[str, Any]
 
 
+def further_weights_file(number: int | str) -> str:
+    """Name of a further file of weights, from 2 on: files are kept small enough for any host."""
+    return f"weights-{number}.safetensors"
+
+
 def is_draft_folder(path: str | Path) -> bool:
     """Whether a draft of this format lies there."""
     return (Path(path) / DRAFT_FILE).is_file()

@@ -1,6 +1,6 @@
 """The weights of a draft folder: read, checked, and given as they are or as plain numbers.
 
-Tensors of `weights.safetensors`: `vocab_ids` int32 [n] ascending, the part of the vocabulary that the draft
+Tensors of `weights.safetensors` (and `weights-2.safetensors`, ..., where one file would be too large): `vocab_ids` int32 [n] ascending, the part of the vocabulary that the draft
 can say; norms float32; a matrix [out, in] as int8 with `NAME.scales` float32 [out] beside it, or as float16
 or float32. A draft head has the parameters of `DraftHeadNet`, a draft model those of `lean_weights.py` by
 layer. The embedding is the target's and not in the file; nor is the output head, where it is the embedding's
@@ -16,7 +16,15 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from specviz.engine.draft_facts import SHIPPED_DIR, WEIGHTS_FILE, DraftFacts, DraftKind, read_draft_facts, shipped_names
+from specviz.engine.draft_facts import (
+    SHIPPED_DIR,
+    WEIGHTS_FILE,
+    DraftFacts,
+    DraftKind,
+    further_weights_file,
+    read_draft_facts,
+    shipped_names,
+)
 from specviz.errors import BadRequest
 
 HASHED_ROWS = 4096
@@ -141,6 +149,10 @@ def read_draft(folder: str | Path) -> DraftFile:
     """
     facts = read_draft_facts(folder)
     tensors = _read_tensors(facts.folder / WEIGHTS_FILE)
+    number = 2
+    while (further := facts.folder / further_weights_file(number)).exists():
+        tensors |= _read_tensors(further)
+        number += 1
     vocab_ids = _checked_ids(facts, tensors)
     vectors, matrices = _expected(facts, len(vocab_ids), has_head="head" in tensors)
     for name, shape in (vectors | matrices).items():

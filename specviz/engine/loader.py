@@ -9,12 +9,13 @@ import os
 import re
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from specviz.config import DRAFT_PRECISIONS, DTYPES
 from specviz.engine.draft_facts import DRAFT_KINDS, DraftKind, find_draft_folder, shipped_sentence
 from specviz.engine.embedded import EMBEDDED_NAME, embedded_model_dir
 from specviz.engine.kv_memory import reads_ahead
@@ -33,9 +34,15 @@ if TYPE_CHECKING:
 EMBEDDED_SOURCES = (None, "embedded")
 SECONDS_TO_ASK_THE_HUB = 3
 DEVICES = ("auto", "cpu", "cuda", "mps")
-DTYPES = ("auto", "bfloat16", "float16", "float32")
 TARGET_PRECISIONS = (*DTYPES, "int8")
-DRAFT_PRECISIONS = (*DTYPES, "int8", "int4")
+
+
+OpenDrafts = Callable[[str], tuple[LanguageModel | None, LazyDrafts]]
+
+
+def no_drafts(precision: str) -> tuple[None, LazyDrafts]:
+    """The drafts of a pair that has none, in any precision."""
+    return None, LazyDrafts()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +53,7 @@ class ModelPair:
         draft: the draft model that was loaded with the target; None if none was asked for.
         eos_token_ids: the target's own end tokens.
         drafts: those that are loaded when a run first drafts with them.
+        open_drafts: precision -> the pair's `draft` and `drafts`.
     """
 
     target: LanguageModel
@@ -53,6 +61,7 @@ class ModelPair:
     draft: LanguageModel | None
     eos_token_ids: frozenset[int]
     drafts: LazyDrafts = field(default_factory=LazyDrafts)
+    open_drafts: OpenDrafts = no_drafts
 
     def draft_for(self, kind: str) -> Draft | None:
         """What drafters of a kind run beside the target, the same at every call; None for a kind that runs nothing,
@@ -64,6 +73,16 @@ class ModelPair:
         if kind == "draft_model" and self.draft is not None:
             return self.draft
         return self.drafts.get(kind)
+
+    def with_draft_precision(self, precision: str) -> ModelPair:
+        """The same target, with its drafts in another precision.
+
+        Raises:
+            BadRequest: no such precision, or a draft that cannot have it.
+        """
+        _check_choice("draft_precision", precision, DRAFT_PRECISIONS)
+        draft, drafts = self.open_drafts(precision)
+        return replace(self, draft=draft, drafts=drafts)
 
 
 def load_pair(
@@ -110,33 +129,33 @@ def load_pair(
     else:
         from specviz.engine.hf_model import TransformersModel
 
-        module = _load_module(target_source, chosen_device, chosen_dtype, revision)
+        module = load_module(target_source, chosen_device, chosen_dtype, revision)
         target_model = TransformersModel(module, name, revision or _found_revision(module.config))
         eos_token_ids = _eos_token_ids(module.generation_config)
     if not eos_token_ids and vocabulary.tokenizer.eos_token_id is not None:
         eos_token_ids = frozenset([vocabulary.tokenizer.eos_token_id])
 
-    draft_model, openers = None, {}
-    if draft is not None and (folder := find_draft_folder(draft)) is not None:
+    def open_drafts(precision: str) -> tuple[LanguageModel | None, LazyDrafts]:
+        if draft is None:
+            return None, LazyDrafts(shipped_drafts(precision) if target in EMBEDDED_SOURCES else {})
+        if (folder := find_draft_folder(draft)) is None:
+            return _load_draft_model(
+                draft, vocabulary, chosen_device, chosen_dtype, precision, draft_revision, notify
+            ), LazyDrafts()
         notify(f"Loading {folder.name}")
         stored = stored_embedding(target_model.embedding, target_source)
-        opened = open_draft(read_draft(folder), target_model, draft_precision, stored)
-        if reads_ahead(opened):
-            openers["draft_head"] = lambda: opened
-        else:
-            draft_model = opened
-    elif draft is not None:
-        draft_model = _load_draft_model(
-            draft, vocabulary, chosen_device, chosen_dtype, draft_precision, draft_revision, notify
-        )
-    elif target in EMBEDDED_SOURCES:
+        opened = open_draft(read_draft(folder), target_model, precision, stored)
+        return (None, LazyDrafts({"draft_head": lambda: opened})) if reads_ahead(opened) else (opened, LazyDrafts())
 
+    def shipped_drafts(precision: str) -> dict[str, Callable[[], Draft | None]]:
         def open_kind(kind: DraftKind) -> Draft | None:
             stored = stored_embedding(target_model.embedding, target_source)
-            return open_shipped(kind, target_model, draft_precision, stored)
+            return open_shipped(kind, target_model, precision, stored)
 
-        openers = {kind: partial(open_kind, kind) for kind in DRAFT_KINDS}
-    return ModelPair(target_model, vocabulary, draft_model, eos_token_ids, LazyDrafts(openers))
+        return {kind: partial(open_kind, kind) for kind in DRAFT_KINDS}
+
+    draft_model, drafts = open_drafts(draft_precision)
+    return ModelPair(target_model, vocabulary, draft_model, eos_token_ids, drafts, open_drafts)
 
 
 def locate(source: str | None) -> tuple[str, str]:
@@ -213,7 +232,8 @@ def load_tokenizer(source: str, revision: str | None = None):
         return AutoTokenizer.from_pretrained(source, revision=revision, trust_remote_code=False, **_hub_options(source))
 
 
-def _load_module(source: str, device: torch.device, dtype: torch.dtype, revision: str | None) -> PreTrainedModel:
+def load_module(source: str, device: torch.device, dtype: torch.dtype, revision: str | None) -> PreTrainedModel:
+    """The transformers model of a folder or hub id, all of its weights there; raises BadRequest or RunFailed."""
     from transformers import AutoModelForCausalLM
 
     spread = {"device_map": "auto"} if device.type == "cuda" else {}
@@ -254,7 +274,7 @@ def _load_draft_model(
         raise BadRequest(f"{error} {shipped_sentence()}") from error
     is_quantized = precision in ("int8", "int4")
     dtype = target_dtype if is_quantized or precision == "auto" else choose_dtype(precision, device)
-    module = _load_module(source, device, dtype, revision)
+    module = load_module(source, device, dtype, revision)
     if is_quantized:
         quantize_weights(module, precision)
     model = TransformersModel(module, name, revision or _found_revision(module.config))
@@ -280,7 +300,7 @@ def _load_lean(source: str, name: str, revision: str | None, vocabulary: Vocabul
         with clear_errors(source):
             tensors, num_params = lean_loading.read_int8(folder)
     else:
-        module = _load_module(source, torch.device("cpu"), torch.float32, revision)
+        module = load_module(source, torch.device("cpu"), torch.float32, revision)
         num_params = sum(parameter.numel() for parameter in module.parameters())
         with clear_errors(source):
             tensors = lean_loading.quantized(module, vocabulary.tokenizer)

@@ -77,6 +77,7 @@ class Generation:
         rounds: target passes that committed tokens; None where an engine does not tell.
         draft_steps: steps of the drafter in all rounds; None for engines that are not ours.
         drafted: index n = rounds that verified n draft tokens; None likewise.
+        accepted, judged: index i = rounds that accepted, and that judged, draft position i; None likewise.
     """
 
     token_ids: list[int]
@@ -86,6 +87,8 @@ class Generation:
     rounds: int | None = None
     draft_steps: int | None = None
     drafted: list[int] | None = None
+    accepted: list[int] | None = None
+    judged: list[int] | None = None
 
     @property
     def tokens_per_second(self) -> float | None:

@@ -8,6 +8,7 @@ from specviz.engine.draft_facts import DRAFT_KINDS
 from specviz.errors import RunFailed
 from specviz.events import Event, Round
 from specviz.lab.engines import Generation, Setup, own_settings
+from specviz.metrics import fold_metrics
 
 if TYPE_CHECKING:
     from specviz.engine.loader import ModelPair
@@ -74,6 +75,7 @@ def read_generation(events: list[Event]) -> Generation:
     drafted = [0] * (1 + max(len(event["draft"]) for event in rounds))
     for event in rounds:
         drafted[len(event["draft"])] += 1
+    fold = fold_metrics(rounds)
     return Generation(
         token_ids=last["token_ids"],
         timed_tokens=len(last["token_ids"]),
@@ -82,6 +84,8 @@ def read_generation(events: list[Event]) -> Generation:
         rounds=len(rounds),
         draft_steps=sum(map(draft_steps, rounds)),
         drafted=drafted,
+        accepted=fold.accepted_by_position,
+        judged=fold.judged_by_position,
     )
 
 

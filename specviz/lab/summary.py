@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 from specviz.lab.engines import PLAIN_OF, TRANSFORMERS_ENGINES, Generation
@@ -33,6 +34,7 @@ def _summarize(name: str, records: Mapping[str, Record], categories: Sequence[st
         "speedup_spread": quartiles(speedups),
         "identical": identical_share(record, records.get(PLAIN_OF.get(name, ""))),
         "first_token_seconds": median_or_none([_first_token_seconds(runs) for runs in record]),
+        "acceptance_by_position": acceptance_by_position([run for runs in record for run in runs]),
         "tokens": sum(len(runs[0].token_ids) for runs in record),
         "by_category": {
             category: _figures(record, records.get("plain"), [i for i in everything if categories[i] == category])
@@ -82,6 +84,22 @@ def mean_tokens_per_round(runs: Sequence[Generation]) -> float | None:
     if any(run.rounds is None for run in runs):
         return None
     return ratio(sum(len(run.token_ids) for run in runs), sum(run.rounds for run in runs))
+
+
+def acceptance_by_position(runs: Sequence[Generation]) -> list[float | None] | None:
+    """Of the rounds of all runs that judged draft position i, the share that accepted it; None without drafts.
+
+    With a fixed k every round judges position 0, and the first share is how often the drafter's choice is the target's;
+    with an adaptive one only what the drafter was sure of is judged.
+    """
+    drafted = [run for run in runs if run.judged]
+    if not drafted:
+        return None
+    accepted, judged = (
+        [sum(column) for column in zip_longest(*counts, fillvalue=0)]
+        for counts in ([run.accepted for run in drafted], [run.judged for run in drafted])
+    )
+    return [ratio(*pair) for pair in zip(accepted, judged, strict=True)]
 
 
 def quartiles(values: Sequence[float]) -> list[float] | None:

@@ -5,10 +5,22 @@ Pure functions of events. The page says the same in its own script, word for wor
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from specviz.events import ExtraToken, Identity, Round, Token
 from specviz.trace.visible_text import shortened, visible_text
 
 LONGEST_QUOTE = 40
+
+DRAFTERS = {
+    "draft_model": "draft model",
+    "prompt_lookup": "prompt lookup",
+    "early_exit": "early exit",
+    "draft_head": "draft head",
+    "none": "plain decoding",
+}
+MOST_LAYERS = 12  # that a sentence names one by one
 
 WHY_NOTHING_WAS_DRAFTED = {
     "confidence": "the drafter was not sure enough",
@@ -79,6 +91,52 @@ def identity_sentence(identity: Identity | None) -> str:
         f"Identical to plain decoding: no; the first difference is at new token {difference['position'] + 1}, "
         f"where plain decoding says {plain} and this run said {this_run}{closeness}."
     )
+
+
+def drafter_words(kind: str) -> str:
+    """A drafter's kind as a person says it; an unknown one as it is."""
+    return DRAFTERS.get(kind, kind)
+
+
+def drafter_facts(drafter: dict[str, Any]) -> list[str]:
+    """What a trace says of a draft head or a draft model, in short sentences without their full stops."""
+    facts, weights = [], drafter.get("weight_bytes")
+    layers = drafter.get("feature_layers")
+    if drafter["kind"] == "draft_head" and isinstance(layers, list) and layers and all(map(_is_count, layers)):
+        facts.append(f"reads the target's {_layers(layers)}")
+    elif drafter["kind"] == "draft_model":
+        facts += _model_facts(drafter)
+    cut, size = drafter.get("cut_vocab_size"), drafter.get("vocab_size")
+    if _is_count(cut) and _is_count(size):
+        facts.append("trained for this target")
+        facts.append(f"can say {cut:,} of {size:,} tokens")
+    if _is_count(weights):
+        precision = drafter.get("precision") or drafter.get("dtype")
+        named = f"{shortened(precision, LONGEST_QUOTE)} weights" if isinstance(precision, str) else "weights"
+        facts.append(f"{named}, {weights / 1e6:.1f} MB (measured)")
+        if _is_count(drafter.get("shared_weight_bytes")) and drafter["shared_weight_bytes"] > 0:
+            facts[-1] += ", beside the target's embedding, which it shares"
+    return facts
+
+
+def _model_facts(drafter: dict[str, Any]) -> list[str]:
+    layers, params = drafter.get("num_layers"), drafter.get("num_params")
+    parts = [counted(layers, "layer")] if _is_count(layers) else []
+    parts += [f"{params / 1e6:.1f} million parameters"] if _is_count(params) else []
+    is_of_the_family = _is_count(drafter.get("cut_vocab_size"))
+    named = "a smaller model of the same family" if is_of_the_family else "a model of its own"
+    return [f"{named}: {', '.join(parts)}"] if parts else [named]
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _layers(numbers: Sequence[int]) -> str:
+    if len(numbers) > MOST_LAYERS:
+        return f"states after {len(numbers)} of its layers"
+    *first, last = map(str, numbers)
+    return f"layers {', '.join(first)} and {last}" if first else f"layer {last}"
 
 
 def quoted(token: Token) -> str:

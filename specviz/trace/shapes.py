@@ -172,7 +172,7 @@ class _Shapes:
             {**self.token, "kind": one_of(*get_args(ExtraKind))},
             {
                 **self.token_marks,
-                **dict.fromkeys(("target_prob", "target_tail", "residual_tail"), PROBABILITY),
+                **dict.fromkeys(("draft_prob", "target_prob", "target_tail", "residual_tail"), PROBABILITY),
                 **dict.fromkeys(("target_top", "residual_top"), self.top),
                 "u": UNIT,
             },

@@ -20,6 +20,8 @@ from specviz.trace.sentences import (
     WHY_IT_ENDED,
     counted,
     draft_stop_note,
+    drafter_facts,
+    drafter_words,
     identity_sentence,
     num_rolled_back,
     round_sentence,
@@ -82,9 +84,11 @@ class TraceTerminal:
         target, drafter = event["target"], event["drafter"]
         dtype, device = target["dtype"] or "unknown precision", target["device"] or "unknown device"
         self._line(f"Target   {target['name']}, {dtype}, {device}", "bold")
-        name = drafter["name"]
-        named = f" ({name})" if name and name != drafter["kind"] else ""
-        self._line(f"Drafter  {drafter['kind']}{named}{_draft_length(event)}")
+        kind, name = drafter_words(drafter["kind"]), drafter["name"]
+        named = f" ({name})" if name and name not in (kind, drafter["kind"]) else ""
+        self._line(f"Drafter  {kind}{named}{_draft_length(event)}")
+        for fact in drafter_facts(drafter):
+            self._line(fact, "dim", indent=9)
         self._line(f"Prompt   {shortened(visible_text(event['prompt']['text']), 400)}", "dim")
 
     def show_prefill(self, event: Prefill) -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from specviz.cache import explained_os_errors
-from specviz.engine.draft_facts import DRAFT_FILE, FORMAT, WEIGHTS_FILE
+from specviz.engine.draft_facts import DRAFT_FILE, FORMAT, WEIGHTS_FILE, further_weights_file
 from specviz.engine.draft_files import embedding_fingerprint
 from specviz.engine.int8_weights import round_nearest
 from specviz.engine.lean_weights import MATRICES
@@ -20,6 +20,7 @@ from specviz.training.students import HeadStudent, ModelStudent
 from specviz.training.teacher import Teacher
 
 LARGEST_FILE = 10_000_000  # bytes
+HEADER_BYTES = 100_000  # more than the names and shapes of a file's tensors take
 DOWN_DIGITS = 2
 
 
@@ -38,37 +39,51 @@ class Export:
     trained: dict[str, Any]
 
     def write(self, folder: Path, teacher: Teacher) -> None:
-        """Weights in int8 and facts.
+        """Weights in int8, and facts.
 
         Raises:
             RunFailed: see `weights`.
         """
-        content = self.weights(teacher)
+        files = {
+            WEIGHTS_FILE if place == 0 else further_weights_file(place + 1): part
+            for place, part in enumerate(self.weights(teacher))
+        }
         with explained_os_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
-            for file, data in ((WEIGHTS_FILE, content), (DRAFT_FILE, self._facts(teacher))):
+            for stale in folder.glob(further_weights_file("*")):
+                if stale.name not in files:
+                    stale.unlink()
+            for file, data in (*files.items(), (DRAFT_FILE, self._facts(teacher))):
                 partial = folder / f".{file}"
                 partial.write_bytes(data)
                 partial.replace(folder / file)
 
-    def weights(self, teacher: Teacher) -> bytes:
-        """The content of the file of weights.
+    def weights(self, teacher: Teacher) -> list[bytes]:
+        """The contents of the files of weights, each of at most 10 MB.
 
         Raises:
-            RunFailed: the weights are not numbers, or too many for a file of 10 MB.
+            RunFailed: the weights are not numbers, or a single one is too large for a file.
         """
         import safetensors.torch
 
         tensors = self._tensors(teacher)
         if not all(bool(tensor.isfinite().all()) for tensor in tensors.values()):
             raise RunFailed("The weights are not all numbers: train again with a smaller learning rate.")
-        content = safetensors.torch.save(tensors)
-        if len(content) > LARGEST_FILE:
-            raise RunFailed(
-                f"The draft's weights take {len(content) / 1e6:.1f} MB, and a file may have {LARGEST_FILE / 1e6:.0f}: "
-                "choose fewer layers, or a smaller target."
-            )
-        return content
+        parts: list[dict[str, Tensor]] = [{}]
+        room = LARGEST_FILE - HEADER_BYTES
+        for name, tensor in tensors.items():
+            num_bytes = tensor.numel() * tensor.element_size()
+            if num_bytes > LARGEST_FILE - HEADER_BYTES:
+                raise RunFailed(
+                    f"The draft's {name} takes {num_bytes / 1e6:.1f} MB, and a file may have {LARGEST_FILE / 1e6:.0f}: "
+                    "choose a smaller target, or a smaller cut."
+                )
+            if num_bytes > room:
+                parts.append({})
+                room = LARGEST_FILE - HEADER_BYTES
+            parts[-1][name] = tensor
+            room -= num_bytes
+        return [safetensors.torch.save(part) for part in parts]
 
     def _facts(self, teacher: Teacher) -> bytes:
         config = teacher.module.config

@@ -49,17 +49,12 @@ def load_teacher(source: str | None, dtype: str = "auto") -> Teacher:
     Raises:
         BadRequest: no such model, or not one of Llama's family; the sentence names it.
     """
-    from transformers import AutoModelForCausalLM
-
     from specviz.engine.lean_weights import assemble, fuse, why_not_lean
-    from specviz.engine.loader import clear_errors, load_pair, locate
+    from specviz.engine.loader import load_module, load_pair, locate
 
     pair = load_pair(source, device="cpu", dtype=dtype)
     folder, name = locate(source)
-    with clear_errors(folder):
-        module = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
-        ).eval()
+    module = load_module(folder, torch.device("cpu"), torch.float32, None)
     if reason := why_not_lean(module.config):
         raise BadRequest(
             f"target is {name}, for which no draft can be distilled, since {reason}: choose a Llama-like model."

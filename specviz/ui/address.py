@@ -17,7 +17,7 @@ from specviz.ui.bundle import address_script
 from specviz.ui.run_request import PLAIN_SETTINGS, control_values, with_changes
 
 FLAGS = ("raw", "check", "k_auto")
-TEXTS = ("pair", "prompt", "system", "drafter")
+TEXTS = ("pair", "prompt", "system", "drafter", "draft_precision")
 IN_ADDRESS = (*TEXTS, *FLAGS, "k", *(name for name in PLAIN_SETTINGS if name not in TEXTS))
 MAX_ADDRESS_CHARS = 100_000
 
@@ -92,6 +92,8 @@ def read_link(
         except BadRequest as error:
             problems.append(str(error))
     values, refused = with_changes(values, changes)
+    if "k_auto" not in changes and changes.get("k") == values["k"]:
+        values = {**values, "k_auto": False}  # who names a number wants that number
     return Linked(values, lesson, recording, (*problems, *refused))
 
 

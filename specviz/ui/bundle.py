@@ -29,6 +29,7 @@ STAGE_SCRIPTS = (
     "keyboard.js",
     "floating.js",
     "glossary_tips.js",
+    "drafter_facts.js",
     "dice_gauge.js",
     "round_tokens.js",
     "round_pass.js",
@@ -63,7 +64,7 @@ STAGE_TERMS = (
     *("target", "drafter", "draft_model", "prompt_lookup", "early_exit", "draft_head", "plain", "greedy", "k", "round"),
     *("draft", "verify", "judge", "rollback", "commit", "accepted", "rejected", "discarded", "cut"),
     *("correction", "bonus", "residual", "u", "alpha", "draft_acceptance_rate", "mean_tokens_per_round"),
-    *("tokens_per_second", "identity", "walltime_speedup", "cache"),
+    *("tokens_per_second", "identity", "walltime_speedup", "cache", "feature_layers", "cut_vocab_size", "distillation"),
 )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import gradio as gr
 
-from specviz.presets import Pair, Preset, find_pair
+from specviz.presets import EMBEDDED_TARGET, Pair, Preset, find_pair
 from specviz.ui.recordings import Recording
 from specviz.ui.run_request import (
     MAX_K,
@@ -16,15 +16,19 @@ from specviz.ui.run_request import (
     MAX_PROMPT_CHARS,
     OWN_PAIR,
     control_values,
+    draft_precisions,
     drafter_kinds,
 )
 
 DRAFTER_WORDS = {
+    "draft_head": "Draft head",
     "draft_model": "Draft model",
     "prompt_lookup": "Prompt lookup",
     "early_exit": "Early exit",
     "none": "None (plain)",
 }
+
+PRECISION_WORDS = {"auto": "As shipped (int8)"}  # the others are called what they are
 
 # Beyond this the browser takes no more; between it and MAX_PROMPT_CHARS the page says how much too long it is.
 LONGEST_TYPED = 10 * MAX_PROMPT_CHARS
@@ -83,6 +87,17 @@ def drafter_choices(pair: Pair) -> list[tuple[str, str]]:
     return [(DRAFTER_WORDS[kind], kind) for kind in drafter_kinds(pair)]
 
 
+def precision_control(pair_name: str, drafter: str, precision: str) -> dict[str, Any]:
+    """What the control of the draft's weights shows beside a drafter; it is not there for one without weights."""
+    choices = draft_precisions(pair_name, drafter)
+    words = PRECISION_WORDS if pair_name == EMBEDDED_TARGET else {"auto": "Automatic"}
+    return {
+        "choices": [(words.get(name, name), name) for name in choices],
+        "value": precision if precision in choices or not choices else choices[0],
+        "visible": bool(choices),
+    }
+
+
 def _lessons(lessons: tuple[Preset, ...]) -> Parts:
     if not lessons:
         return {"lesson": None, "lesson_text": None}
@@ -136,6 +151,11 @@ def _sampling(first: dict[str, Any]) -> dict[str, gr.Component]:
 
 def _drafter_details(first: dict[str, Any]) -> dict[str, gr.Component]:
     return {
+        "draft_precision": gr.Radio(
+            **precision_control(first["pair"], first["drafter"], first["draft_precision"]),
+            label="Draft weights",
+            elem_id="sv-draft-precision",
+        ),
         "max_ngram": gr.Slider(
             1, MAX_NGRAM, first["max_ngram"], step=1, label="Prompt lookup: longest match", elem_id="sv-max-ngram"
         ),

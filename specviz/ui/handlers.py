@@ -16,7 +16,7 @@ from specviz.errors import BadRequest, SpecVizError
 from specviz.presets import Preset, find_pair
 from specviz.trace.reader import read_trace
 from specviz.ui.address import Linked, read_link
-from specviz.ui.controls import OWN_DRAFTER_CHOICES, drafter_choices
+from specviz.ui.controls import OWN_DRAFTER_CHOICES, drafter_choices, precision_control
 from specviz.ui.conversation import ConversationBook
 from specviz.ui.live_run import UNEXPECTED, LiveRun, Notify, RunLike, RunRegistry
 from specviz.ui.messages import message
@@ -139,6 +139,10 @@ class Handlers:
         choices = OWN_DRAFTER_CHOICES if name == OWN_PAIR else drafter_choices(find_pair(name))
         kinds = [kind for _, kind in choices]
         return gr.update(choices=choices, value=drafter if drafter in kinds else kinds[0])
+
+    def choose_drafter(self, pair: str, drafter: str, precision: str) -> dict[str, Any]:
+        """The precisions that a drafter's weights may have; the chosen one stays where it can."""
+        return gr.update(**precision_control(pair, drafter, precision))
 
 
 def refusal(error: SpecVizError) -> str:

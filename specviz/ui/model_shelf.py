@@ -1,11 +1,12 @@
-"""The models that this process has loaded: each pair once, shared by all runs."""
+"""The models that this process has loaded: each target once, its drafts once a precision, shared by all runs."""
 
 from __future__ import annotations
 
 import os
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from specviz.engine.draft_facts import DRAFT_KINDS
 from specviz.errors import BadRequest
 from specviz.presets import Pair
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from specviz.ui.run_request import RunRequest
 
 MAX_LOADED_PAIRS = 2
+MAX_DRAFT_PRECISIONS = 2  # of each pair: two runs can be compared without loading
 MEMORY_SHARE_FOR_WEIGHTS = 0.7
 
 
@@ -23,11 +25,12 @@ class ModelShelf:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._loaded: dict[str, ModelPair] = {}
+        self._loaded: dict[str, dict[str, ModelPair]] = {}  # pair -> draft precision -> models
 
     def open_run(self, request: RunRequest, notify: Notify) -> RunLike:
         """A run over the pair that is asked for; `notify` hears of what takes long."""
-        pair = self._pair(request.pair, notify)
+        needs_draft = request.settings.drafter in DRAFT_KINDS
+        pair = self._pair(request.pair, request.draft_precision if needs_draft else None, notify)
         from specviz.runs import Run
 
         talk = request.conversation
@@ -43,33 +46,50 @@ class ModelShelf:
             live_drafts=True,
         )
 
-    def _pair(self, wanted: Pair, notify: Notify) -> ModelPair:
+    def _pair(self, wanted: Pair, precision: str | None, notify: Notify) -> ModelPair:
+        """The models of a pair; with its drafts in any precision (None) where the run needs none."""
         name = _key(wanted)
         if name not in self._loaded:
             notify(f"Loading {wanted.title}. This happens once, at the first run")
         with self._lock:
             if name not in self._loaded:
                 refuse_too_large(wanted)
-                self._make_room()
-                self._loaded[name] = _load(wanted, notify)
-            return self._loaded[name]
+                _make_room(self._loaded, MAX_LOADED_PAIRS)
+                first = precision or "auto"
+                self._loaded[name] = {first: _load(wanted, first, notify)}
+            by_precision = self._loaded[name]
+            latest = next(reversed(by_precision.values()))
+            if precision is None:
+                return latest
+            if precision not in by_precision:
+                notify("Loading the draft's weights")
+                other = latest.with_draft_precision(precision)
+                _make_room(by_precision, MAX_DRAFT_PRECISIONS)
+                by_precision[precision] = other
+            return by_precision[precision]
 
-    def _make_room(self) -> None:
-        while len(self._loaded) >= MAX_LOADED_PAIRS:
-            self._loaded.pop(next(iter(self._loaded)))
+
+def _make_room(shelf: dict[str, Any], size: int) -> None:
+    while len(shelf) >= size:
+        shelf.pop(next(iter(shelf)))
 
 
 def _key(pair: Pair) -> str:
     return f"{pair.name}|{pair.target}|{pair.draft}"
 
 
-def _load(pair: Pair, notify: Notify) -> ModelPair:
+def _load(pair: Pair, precision: str, notify: Notify) -> ModelPair:
     from specviz.engine.loader import load_pair
 
     if pair.is_embedded:
-        return load_pair()
+        return load_pair(draft_precision=precision)
     return load_pair(
-        pair.target, pair.draft, revision=pair.target_revision, draft_revision=pair.draft_revision, notify=notify
+        pair.target,
+        pair.draft,
+        revision=pair.target_revision,
+        draft_revision=pair.draft_revision,
+        draft_precision=precision,
+        notify=notify,
     )
 
 

@@ -13,7 +13,7 @@ import gradio as gr
 
 from specviz.presets import Preset, find_pair, load_lessons, load_pairs
 from specviz.ui.address import FORGET_RECORDING, IN_ADDRESS, READ_ADDRESS, keep_lesson, write_address
-from specviz.ui.controls import Controls, build_controls, drafter_choices
+from specviz.ui.controls import Controls, build_controls, drafter_choices, precision_control
 from specviz.ui.handlers import Handlers, RunFactory
 from specviz.ui.messages import RECORDING, message
 from specviz.ui.model_shelf import ModelShelf
@@ -127,6 +127,9 @@ def _wire(controls: Controls, stage: gr.HTML, handlers: Handlers) -> None:
         runs.failure(handlers.broke_off, None, stage, **QUICK)
     controls.stop.click(handlers.stop, None, None, **QUICK)
     values["pair"].change(handlers.choose_pair, [values["pair"], values["drafter"]], values["drafter"], **QUICK)
+    values["k"].input(None, None, values["k_auto"], js="() => false", **QUICK)
+    precision = [values[name] for name in ("pair", "drafter", "draft_precision")]
+    values["drafter"].change(handlers.choose_drafter, precision, values["draft_precision"], **QUICK)
     controls.upload.upload(handlers.open_file, controls.upload, stage, **STREAMING)
     controls.upload.upload(lambda: [None for _ in recording], None, recording, js=FORGET_RECORDING, **QUICK)
 
@@ -134,7 +137,9 @@ def _wire(controls: Controls, stage: gr.HTML, handlers: Handlers) -> None:
 def _set_to(controls: Controls, values: dict[str, Any]) -> dict[gr.Component, Any]:
     """Updates that make the controls show these values."""
     drafter = gr.update(choices=drafter_choices(find_pair(values["pair"])), value=values["drafter"])
-    return {controls.values[name]: value for name, value in {**values, "drafter": drafter}.items()}
+    precision = gr.update(**precision_control(*(values[name] for name in ("pair", "drafter", "draft_precision"))))
+    updates = {**values, "drafter": drafter, "draft_precision": precision}
+    return {controls.values[name]: value for name, value in updates.items()}
 
 
 def _wire_lessons(controls: Controls, handlers: Handlers, lessons: tuple[Preset, ...]) -> None:
@@ -182,7 +187,8 @@ def _wire_address(
         component = controls.values[name]
         # A textbox calls it an input only when a key was pressed; a paste is a change.
         used = component.change if isinstance(component, gr.Textbox) else component.input
-        used(None, component, None, js=write_address(name), trigger_mode="always_last")
+        forget = ("k_auto",) if name == "k" else ()
+        used(None, component, None, js=write_address(name, forget), trigger_mode="always_last")
     if controls.lesson is not None:
         controls.lesson.input(None, controls.lesson, None, js=write_address("lesson", forget=IN_ADDRESS))
     if controls.recording is not None:

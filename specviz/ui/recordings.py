@@ -9,17 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from specviz.trace.reader import read_trace
+from specviz.trace.sentences import drafter_words
 from specviz.ui.messages import RECORDING, message_in_parts
 
 RECORDINGS_DIR = Path(__file__).resolve().parents[2] / "assets" / "traces"
-
-DRAFTER_WORDS = {
-    "draft_model": "draft model",
-    "prompt_lookup": "prompt lookup",
-    "early_exit": "early exit",
-    "draft_head": "draft head",
-    "none": "plain decoding",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +46,7 @@ def _load(path: Path) -> Recording:
 
 
 def _title(started: dict[str, Any]) -> str:
-    drafter = DRAFTER_WORDS.get(started["drafter"]["kind"], started["drafter"]["kind"])
+    drafter = drafter_words(started["drafter"]["kind"])
     temperature = started["settings"].get("temperature", 0)
     how = "greedy" if not temperature else f"temperature {temperature:g}"
     prompt = " ".join(started["prompt"]["text"].split())

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from specviz.config import RunSettings
+from specviz.engine.draft_facts import DRAFT_KINDS, draft_kind_of
 from specviz.errors import BadRequest
-from specviz.presets import Pair, Preset, find_pair
+from specviz.presets import EMBEDDED_TARGET, Pair, Preset, find_pair
 from specviz.ui.conversation import Conversation
 
 OWN_PAIR = "own"
@@ -24,6 +25,7 @@ MAX_SEED = 2**31 - 1
 MAX_NGRAM = 16
 DEFAULT_PROMPT = "Write a short poem about the sea. Repeat the first line at the end."
 DEFAULT_K = 4
+DRAFT_PRECISIONS = ("auto", "float32", "bfloat16", "int8", "int4")
 
 # Controls that set the field of `RunSettings` of the same name; an `exit_layer` of 0 is the default one.
 PLAIN_SETTINGS = (
@@ -37,7 +39,7 @@ PLAIN_SETTINGS = (
     "max_ngram",
     "min_ngram",
 )
-CONTROL_NAMES = ("pair", "prompt", "system", "raw", "check", "k", "k_auto", *PLAIN_SETTINGS)
+CONTROL_NAMES = ("pair", "prompt", "system", "raw", "check", "k", "k_auto", "draft_precision", *PLAIN_SETTINGS)
 OWN_CONTROL_NAMES = ("own_target", "own_draft")  # only where the operator allows models of the visitor's own
 
 
@@ -46,6 +48,7 @@ class RunRequest:
     """A pair, a prompt, settings, and whether to compare with plain decoding.
 
     Attributes:
+        draft_precision: of the weights of a draft head or draft model.
         conversation: the turns before this one, and their caches; None outside a conversation.
     """
 
@@ -55,12 +58,23 @@ class RunRequest:
     raw: bool = False
     check: bool = True
     system: str = ""
+    draft_precision: str = "auto"
     conversation: Conversation | None = None
 
 
 def drafter_kinds(pair: Pair) -> tuple[str, ...]:
     """What may draft for a pair, the best one first, and plain decoding."""
     return (*pair.drafters, "none")
+
+
+def draft_precisions(pair_name: str, drafter: str) -> tuple[str, ...]:
+    """What the weights of a drafter may be; () for a drafter without weights of its own."""
+    if drafter == "draft_head":
+        return tuple(name for name in DRAFT_PRECISIONS if name not in ("int8", "int4"))
+    if drafter == "draft_model":
+        is_shipped_in_int8 = pair_name == EMBEDDED_TARGET
+        return tuple(name for name in DRAFT_PRECISIONS if not (name == "int8" and is_shipped_in_int8))
+    return ()
 
 
 def own_pair(target: str, draft: str) -> Pair:
@@ -70,7 +84,7 @@ def own_pair(target: str, draft: str) -> Pair:
             raise BadRequest(
                 f"The {what} folder is {folder!r}, which is no folder here: give the full path of a model folder."
             )
-    drafters = (*(("draft_model",) if draft else ()), "prompt_lookup", "early_exit")
+    drafters = (*((draft_kind_of(draft),) if draft else ()), "prompt_lookup", "early_exit")
     return Pair(
         name=OWN_PAIR, title="Own folders", target=target, target_params=0, draft=draft or None, drafters=drafters
     )
@@ -97,8 +111,23 @@ def request_from(values: dict[str, Any], allow_own: bool = False) -> RunRequest:
     kinds = drafter_kinds(pair)
     if values["drafter"] not in kinds:
         raise BadRequest(f"The drafter is {values['drafter']!r}: with these models choose one of {', '.join(kinds)}.")
-    raw, check = bool(values["raw"]), bool(values["check"])
-    return RunRequest(pair, prompt, _settings_from(values), raw=raw, check=check, system=system.strip())
+    return RunRequest(
+        pair,
+        prompt,
+        _settings_from(values),
+        raw=bool(values["raw"]),
+        check=bool(values["check"]),
+        system=system.strip(),
+        draft_precision=_draft_precision(pair, values["drafter"], values["draft_precision"]),
+    )
+
+
+def _draft_precision(pair: Pair, drafter: str, asked: object) -> str:
+    """Of a drafter that has weights of its own; any other leaves it open."""
+    choices = draft_precisions(pair.name, drafter) or DRAFT_PRECISIONS
+    if asked not in choices:
+        raise BadRequest(f"The draft weights are {asked!r}: with this drafter choose one of {', '.join(choices)}.")
+    return asked if drafter in DRAFT_KINDS else "auto"
 
 
 def _settings_from(values: dict[str, Any]) -> RunSettings:
@@ -110,10 +139,11 @@ def _settings_from(values: dict[str, Any]) -> RunSettings:
         raise BadRequest(
             f"The shortest match is {shortest} and the longest {longest}: make the shortest the smaller one."
         )
+    k = _whole("k", values["k"], 1, MAX_K)
     exit_layer = _whole("The exit layer", values["exit_layer"], 0, 10_000)
     return RunSettings(
         drafter=values["drafter"],
-        num_draft_tokens="auto" if values["k_auto"] else _whole("k", values["k"], 1, MAX_K),
+        num_draft_tokens="auto" if values["k_auto"] else k,
         temperature=values["temperature"],
         top_k=_whole("top-k", values["top_k"], 0, 10_000),
         top_p=values["top_p"],
@@ -128,10 +158,11 @@ def _settings_from(values: dict[str, Any]) -> RunSettings:
 def control_values(lesson: Preset | None, pair: Pair) -> dict[str, Any]:
     """What the controls show for a lesson; without one, the defaults for `pair`."""
     if lesson is None:
-        settings = RunSettings(drafter=pair.drafters[0], max_new_tokens=64)
-        prompt, raw = DEFAULT_PROMPT, False
+        settings = RunSettings(**pair.best_settings, max_new_tokens=64)
+        prompt, raw, draft_precision = DEFAULT_PROMPT, False, "auto"
     else:
         settings, pair, prompt, raw = lesson.run_settings(), lesson.pair, lesson.prompt, lesson.raw
+        draft_precision = lesson.draft_precision
     return {
         "pair": pair.name,
         "prompt": prompt,
@@ -140,6 +171,7 @@ def control_values(lesson: Preset | None, pair: Pair) -> dict[str, Any]:
         "check": True,
         "k": DEFAULT_K if settings.is_adaptive else settings.num_draft_tokens,
         "k_auto": settings.is_adaptive,
+        "draft_precision": draft_precision,
         **{name: getattr(settings, name) for name in PLAIN_SETTINGS},
         "exit_layer": settings.exit_layer or 0,
     }
@@ -156,10 +188,17 @@ def recorded_values(started: dict[str, Any], values: dict[str, Any]) -> dict[str
         "check": bool(started.get("check")),
         "k_auto": k == "auto",
         **({} if k == "auto" else {"k": k}),
+        "draft_precision": _recorded_precision(started["drafter"]),
         **{name: settings[name] for name in PLAIN_SETTINGS if name in settings},
         "exit_layer": settings.get("exit_layer") or 0,
     }
     return with_changes(values, changes)[0]
+
+
+def _recorded_precision(drafter: dict[str, Any]) -> str:
+    """What to ask for to have the weights of a recorded run: int8 is what is shipped."""
+    precision = drafter.get("precision")
+    return precision if precision in DRAFT_PRECISIONS and precision != "int8" else "auto"
 
 
 def with_changes(values: dict[str, Any], changes: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
@@ -184,6 +223,10 @@ def _with_change(values: dict[str, Any], name: str, value: Any) -> dict[str, Any
     changed = {**values, name: value}
     if name == "pair" and changed["drafter"] not in drafter_kinds(find_pair(value)):
         changed["drafter"] = find_pair(value).drafters[0]
+    if name in ("pair", "drafter"):
+        choices = draft_precisions(changed["pair"], changed["drafter"])
+        if choices and changed["draft_precision"] not in choices:
+            changed["draft_precision"] = choices[0]
     request_from(changed)
     return changed
 

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from specviz.lab.summary import identical_share, mean_tokens_per_round, quartiles, summarize_engines
+from specviz.lab.summary import (
+    acceptance_by_position,
+    identical_share,
+    mean_tokens_per_round,
+    quartiles,
+    summarize_engines,
+)
 from tests.lab.fakes import generation
 
 CATEGORIES = ["x", "y", "x"]
@@ -74,6 +82,15 @@ def test_prompts_without_a_speed_are_left_out_and_never_count_as_zero():
     assert engines["plain"]["tokens_per_second"] == 4.0
     assert engines["early_exit"]["speedup_over_plain"] == 0.5
     assert mean_tokens_per_round([generation(token_ids=(), rounds=0)]) is None
+
+
+def test_acceptance_by_position_is_over_the_rounds_that_judged_it():
+    runs = [
+        replace(generation(), accepted=[3, 1], judged=[4, 3]),
+        replace(generation(), accepted=[0, 0, 0], judged=[4, 0, 0]),
+    ]
+    assert acceptance_by_position(runs) == [pytest.approx(3 / 8), pytest.approx(1 / 3), None]
+    assert acceptance_by_position([generation()]) is None and acceptance_by_position([]) is None
 
 
 def test_quartiles():

@@ -80,6 +80,6 @@ def test_missing_states_are_computed_once(distil):
 def test_a_draft_that_will_be_too_large_is_refused_before_it_is_trained(distil, monkeypatch):
     monkeypatch.setattr(exports, "LARGEST_FILE", 1000)
     distillation = with_text(distil())
-    with pytest.raises(RunFailed, match="choose fewer layers"):
+    with pytest.raises(RunFailed, match="choose a smaller target"):
         distillation.train()
     assert distillation.trainer.step == 0

@@ -10,7 +10,7 @@ import torch
 
 from specviz.engine.draft_files import read_draft
 from specviz.engine.draft_loading import head_network, open_draft
-from specviz.errors import RunFailed
+from specviz.errors import BadRequest, RunFailed
 from specviz.training import export as exports
 from specviz.training.export import Export, head_tensors, model_tensors
 from specviz.training.model_card import model_card
@@ -118,11 +118,32 @@ def test_a_draft_of_a_target_with_another_rotary_base_keeps_it(tmp_path):
 
 
 def test_a_file_that_is_too_large_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(exports, "LARGEST_FILE", 10_000)
+    monkeypatch.setattr(exports, "LARGEST_FILE", exports.HEADER_BYTES + 10)
     teacher = tiny_teacher()
-    with pytest.raises(RunFailed, match=r"The draft's weights take 0.0\d* MB, .*: choose fewer layers"):
+    with pytest.raises(RunFailed, match=r"The draft's .* takes 0.0\d* MB, .*: choose a smaller target"):
         export_of("draft_model", teacher).write(tmp_path / "draft", teacher)
     assert not (tmp_path / "draft").exists()
+
+
+@pytest.mark.parametrize("kind", ["draft_head", "draft_model"])
+def test_weights_are_spread_over_files_of_a_size(tmp_path, monkeypatch, kind):
+    teacher = tiny_teacher()
+    export = export_of(kind, teacher)
+    export.write(tmp_path / "whole", teacher)
+    whole = read_draft(tmp_path / "whole")
+    largest = max(tensor.numel() * tensor.element_size() for tensor in whole.tensors.values())
+    monkeypatch.setattr(exports, "LARGEST_FILE", exports.HEADER_BYTES + largest + 100)
+    stale = tmp_path / "spread" / "weights-99.safetensors"
+    stale.parent.mkdir()
+    stale.touch()
+    export.write(tmp_path / "spread", teacher)
+    assert (tmp_path / "spread" / "weights-2.safetensors").exists() and not stale.exists()
+    spread = read_draft(tmp_path / "spread")
+    assert spread.tensors.keys() == whole.tensors.keys()
+    assert all(torch.equal(spread.tensors[name], tensor) for name, tensor in whole.tensors.items())
+    (tmp_path / "spread" / "weights-2.safetensors").unlink()
+    with pytest.raises(BadRequest, match=r"weights.safetensors has no .*: restore the draft folder"):
+        read_draft(tmp_path / "spread")
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

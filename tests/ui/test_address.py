@@ -36,6 +36,12 @@ def test_settings_and_prompt_come_from_the_address():
     assert values["seed"] == DEFAULTS["seed"]
 
 
+def test_a_number_for_k_in_a_link_is_meant_unless_it_says_auto_too():
+    assert values_of(k="7")["k_auto"] is False
+    assert values_of(k="7", k_auto="true")["k_auto"] is True
+    assert values_of(seed="7")["k_auto"] == DEFAULTS["k_auto"]
+
+
 def test_a_lesson_is_the_ground_and_settings_go_on_top():
     name, lesson = next(iter(LESSONS.items()))
     given = linked(lesson=name, k="2")
@@ -45,7 +51,7 @@ def test_a_lesson_is_the_ground_and_settings_go_on_top():
 def test_a_recording_is_the_ground_too_and_the_drafter_follows_it():
     given = linked(recording="early", k="2")
     assert (given.recording, given.lesson) == ("early", None)
-    assert given.values == {**RECORDED["early"], "k": 2}
+    assert given.values == {**RECORDED["early"], "k": 2, "k_auto": False}
 
 
 def test_the_controls_for_a_recording_ask_what_was_asked_then():
@@ -73,6 +79,7 @@ def test_what_this_page_cannot_run_of_a_recording_is_left_as_it_was():
         {"pair": "own", "own_target": "/"},
         {"max_ngram": "1"},
         {"drafter": "x"},
+        {"draft_precision": "int3"},
     ],
 )
 def test_what_cannot_be_run_gets_one_sentence_and_the_rest_is_used(address):
@@ -94,6 +101,25 @@ def test_a_lesson_or_a_recording_that_is_not_there_is_named_with_the_choices(nam
 def test_settings_that_only_hold_together_come_in_any_order(given):
     values = values_of(**given)
     assert {name: str(values[name]) for name in given} == given
+
+
+def test_the_draft_weights_come_from_a_link_where_the_drafter_can_have_them():
+    assert values_of(drafter="draft_head", draft_precision="float32")["draft_precision"] == "float32"
+    assert values_of(drafter="prompt_lookup", draft_precision="int4")["draft_precision"] == "int4"
+    given = linked(drafter="draft_head", draft_precision="int4")
+    assert (given.values["drafter"], given.values["draft_precision"]) == ("draft_head", "auto")
+    assert "choose one of auto, float32, bfloat16" in given.problems[0]
+
+
+@pytest.mark.parametrize(
+    ("precision", "asked"), [("float32", "float32"), ("int8", "auto"), (None, "auto"), ([], "auto")]
+)
+def test_a_recording_of_a_draft_head_asks_for_the_weights_of_then(precision, asked):
+    event = started("Say it again", drafter="draft_head")
+    event["drafter"]["precision"] = precision
+    event["settings"] |= {"drafter": "draft_head"}
+    values = recorded_values(event, {**DEFAULTS, "draft_precision": "bfloat16"})
+    assert (values["drafter"], values["draft_precision"]) == ("draft_head", asked)
 
 
 def test_a_link_that_is_too_long_changes_nothing():

@@ -11,7 +11,9 @@ from specviz.errors import BadRequest
 from specviz.presets import find_pair, load_lessons, load_pairs
 from specviz.ui.handlers import Handlers
 from specviz.ui.recordings import load_recordings
-from specviz.ui.run_request import CONTROL_NAMES, control_values, request_from
+from specviz.ui.run_request import CONTROL_NAMES, control_values, own_pair, request_from
+from tests.draft_folders import model_draft, random_head, save_draft
+from tests.tiny_models import tiny_model
 from tests.ui.fake_runs import FakeRun, story
 
 GOOD = {**control_values(None, find_pair("embedded")), "prompt": "Hello"}
@@ -31,7 +33,7 @@ def parsed(text: str) -> tuple[dict, list[dict]]:
 
 
 def test_the_controls_make_a_request():
-    request = request_from({**GOOD, "k": 3.0, "max_new_tokens": 10.0, "seed": 7.0, "temperature": 0.5})
+    request = request_from({**GOOD, "k_auto": False, "k": 3.0, "max_new_tokens": 10.0, "seed": 7.0, "temperature": 0.5})
     assert (request.settings.num_draft_tokens, request.settings.max_new_tokens, request.settings.seed) == (3, 10, 7)
     assert request.check
     assert request_from({**GOOD, "k_auto": True}).settings.num_draft_tokens == "auto"
@@ -52,7 +54,13 @@ def test_the_controls_make_a_request():
         ({"temperature": -0.1}, "temperature is -0.1"),
         ({"temperature": float("nan")}, "temperature"),
         ({"drafter": "oracle"}, "oracle"),
-        ({"drafter": "draft_model"}, "draft_model"),
+        ({"pair": "gpt2-large", "drafter": "draft_head"}, "draft_head"),
+        (
+            {"drafter": "draft_head", "draft_precision": "int4"},
+            "The draft weights are 'int4': with this drafter choose",
+        ),
+        ({"drafter": "prompt_lookup", "draft_precision": "int3"}, "int3"),
+        ({"draft_precision": None}, "The draft weights are None"),
         ({"pair": "../../etc"}, "../../etc"),
         ({"top_p": 0}, "top_p is 0"),
         ({"max_ngram": 2, "min_ngram": 5}, "shortest match is 5"),
@@ -132,4 +140,35 @@ def test_a_pair_offers_its_own_drafters():
     for pair in load_pairs():
         kinds = [kind for _, kind in page.choose_pair(pair.name, "prompt_lookup")["choices"]]
         assert kinds == [*pair.drafters, "none"]
-    assert page.choose_pair("embedded", "draft_model")["value"] == "prompt_lookup"
+    assert page.choose_pair("gpt2-large", "draft_head")["value"] == "draft_model"
+
+
+def test_the_precisions_on_offer_follow_the_drafter():
+    page = handlers()
+
+    def offered(pair: str, drafter: str, precision: str) -> tuple[list[str], str, bool]:
+        update = page.choose_drafter(pair, drafter, precision)
+        return [name for _, name in update["choices"]], update["value"], update["visible"]
+
+    assert offered("embedded", "draft_head", "int4") == (["auto", "float32", "bfloat16"], "auto", True)
+    assert offered("embedded", "draft_head", "float32")[1] == "float32"
+    assert "int4" in offered("embedded", "draft_model", "auto")[0]
+    assert "int8" in offered("gpt2-large", "draft_model", "auto")[0]
+    assert offered("embedded", "prompt_lookup", "int4")[2] is False
+
+
+def test_the_precision_of_a_draft_is_asked_only_of_a_drafter_with_weights():
+    assert request_from({**GOOD, "drafter": "draft_head", "draft_precision": "float32"}).draft_precision == "float32"
+    assert request_from({**GOOD, "drafter": "prompt_lookup", "draft_precision": "int4"}).draft_precision == "auto"
+
+
+def test_an_own_draft_folder_is_recognised_by_what_it_says(tmp_path):
+    save_draft(tmp_path / "head", random_head(tiny_model()))
+    save_draft(tmp_path / "model", model_draft(tiny_model()))
+    (tmp_path / "plain").mkdir()
+    kinds = {name: own_pair(str(tmp_path), str(tmp_path / name)).drafters[0] for name in ("head", "model", "plain")}
+    assert kinds == {"head": "draft_head", "model": "draft_model", "plain": "draft_model"}
+    assert own_pair(str(tmp_path), "").drafters == ("prompt_lookup", "early_exit")
+    (tmp_path / "head" / "specviz-draft.json").write_text("[]", encoding="utf-8")
+    with pytest.raises(BadRequest, match="restore the draft folder"):
+        own_pair(str(tmp_path), str(tmp_path / "head"))

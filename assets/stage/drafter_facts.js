@@ -1,0 +1,71 @@
+// What there is to know about a draft head or a draft model: what it reads, what it can say, what its weights take.
+// The same words as specviz/trace/sentences.py.
+SpecViz.drafterFacts = (() => {
+  const { isNumber } = SpecViz.inspection;
+  const { counted } = SpecViz.sentence;
+  const { term } = SpecViz.glossaryTips;
+  const MOST_LAYERS = 12; // that a sentence names one by one
+  const LONGEST_NAME = 40;
+
+  const isCount = (value) => Number.isInteger(value) && value >= 0;
+  const thousands = (number) => number.toLocaleString("en-US");
+  const inMillions = (number) => (number / 1e6).toFixed(1);
+
+  /** Facts as lists of parts, each a text or a pair of a glossary name and its text. */
+  function factsOf(drafter) {
+    const facts = [];
+    const { kind, feature_layers: layers, cut_vocab_size: cut, vocab_size: size } = drafter;
+    if (kind === "draft_head" && Array.isArray(layers) && layers.length > 0 && layers.every(isCount)) {
+      facts.push(["reads the target's ", ["feature_layers", layersIn(layers)]]);
+    } else if (kind === "draft_model") {
+      facts.push(modelFacts(drafter));
+    }
+    if (isCount(cut) && isCount(size)) {
+      facts.push([["distillation", "trained"], " for this target"]);
+      facts.push([["cut_vocab_size", "can say"], ` ${thousands(cut)} of ${thousands(size)} tokens`]);
+    }
+    if (isCount(drafter.weight_bytes)) facts.push([weightWords(drafter)]);
+    return facts;
+  }
+
+  function modelFacts({ num_layers: layers, num_params: params, cut_vocab_size: cut }) {
+    const parts = [];
+    if (isCount(layers)) parts.push(counted(layers, "layer"));
+    if (isCount(params)) parts.push(`${inMillions(params)} million parameters`);
+    const named = isCount(cut) ? "a smaller model of the same family" : "a model of its own";
+    return [parts.length > 0 ? `${named}: ${parts.join(", ")}` : named];
+  }
+
+  function weightWords({ weight_bytes: bytes, shared_weight_bytes: shared, precision, dtype }) {
+    const kind = precision || dtype;
+    const named = typeof kind === "string" ? `${[...kind].slice(0, LONGEST_NAME).join("")} weights` : "weights";
+    const beside = isCount(shared) && shared > 0 ? ", beside the target's embedding, which it shares" : "";
+    return `${named}, ${inMillions(bytes)} MB (measured)${beside}`;
+  }
+
+  function layersIn(numbers) {
+    if (numbers.length > MOST_LAYERS) return `states after ${numbers.length} of its layers`;
+    const last = numbers.at(-1);
+    return numbers.length > 1 ? `layers ${numbers.slice(0, -1).join(", ")} and ${last}` : `layer ${last}`;
+  }
+
+  /** The facts as they stand on the stage. */
+  function nodes(drafter) {
+    return factsOf(drafter).flatMap((parts, index) => [
+      index > 0 ? "; " : "",
+      ...parts.map((part) => (Array.isArray(part) ? term(...part) : part)),
+    ]);
+  }
+
+  /** The facts as sentences without their full stops. */
+  const texts = (drafter) => factsOf(drafter).map((parts) => parts.map((part) => (Array.isArray(part) ? part[1] : part)).join(""));
+
+  /** Why a drafter could not have said a token, where the trace tells: its probability is exactly 0, and the vocabulary is cut. */
+  function whyNeverDrafted({ cut_vocab_size: cut, vocab_size: size }, token) {
+    if (!isCount(cut) || !isCount(size) || !token || !isNumber(token.draft_prob) || token.draft_prob !== 0) return "";
+    const words = SpecViz.sentence.quoted(token);
+    return `The drafter could not have said ${words}: it is not among the ${thousands(cut)} of ${thousands(size)} tokens that it knows, so its draft probability is 0.`;
+  }
+
+  return { nodes, texts, whyNeverDrafted };
+})();
