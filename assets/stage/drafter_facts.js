@@ -2,7 +2,7 @@
 // The same words as specviz/trace/sentences.py.
 SpecViz.drafterFacts = (() => {
   const { isNumber } = SpecViz.inspection;
-  const { counted } = SpecViz.sentence;
+  const { counted, capitalized } = SpecViz.sentence;
   const { term } = SpecViz.glossaryTips;
   const MOST_LAYERS = 12; // that a sentence names one by one
   const LONGEST_NAME = 40;
@@ -39,8 +39,8 @@ SpecViz.drafterFacts = (() => {
   function weightWords({ weight_bytes: bytes, shared_weight_bytes: shared, precision, dtype }) {
     const kind = precision || dtype;
     const named = typeof kind === "string" ? `${[...kind].slice(0, LONGEST_NAME).join("")} weights` : "weights";
-    const beside = isCount(shared) && shared > 0 ? ", beside the target's embedding, which it shares" : "";
-    return `${named}, ${inMillions(bytes)} MB (measured)${beside}`;
+    const embedding = shared > 0 ? ", beside the target's embedding, which it shares" : ", with a copy of the target's embedding";
+    return `${named}, ${inMillions(bytes)} MB (measured)${isCount(shared) ? embedding : ""}`;
   }
 
   function layersIn(numbers) {
@@ -49,12 +49,13 @@ SpecViz.drafterFacts = (() => {
     return numbers.length > 1 ? `layers ${numbers.slice(0, -1).join(", ")} and ${last}` : `layer ${last}`;
   }
 
-  /** The facts as they stand on the stage. */
+  /** The facts as one sentence on the stage; nothing where there are none. */
   function nodes(drafter) {
-    return factsOf(drafter).flatMap((parts, index) => [
-      index > 0 ? "; " : "",
-      ...parts.map((part) => (Array.isArray(part) ? term(...part) : part)),
-    ]);
+    const parts = factsOf(drafter).flatMap((fact, index) => (index > 0 ? ["; ", ...fact] : fact));
+    if (parts.length === 0) return [];
+    const [first, ...others] = parts;
+    const opening = Array.isArray(first) ? [first[0], capitalized(first[1])] : capitalized(first);
+    return [opening, ...others, "."].map((part) => (Array.isArray(part) ? term(...part) : part));
   }
 
   /** The facts as sentences without their full stops. */

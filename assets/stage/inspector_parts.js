@@ -112,7 +112,7 @@ SpecViz.inspectorParts = (() => {
       "span",
       { class: "sv-side", dataset: { side, known: isNumber(prob) ? "1" : null } },
       el("span", { class: "sv-hidden" }, side === "draft" ? "drafter " : "target "),
-      el("i", { class: "sv-side-bar", "aria-hidden": "true", style: { "--p": isNumber(prob) ? prob : 0 } }),
+      el("i", { class: "sv-side-bar", "aria-hidden": "true", hidden: prob === 0, style: { "--p": isNumber(prob) ? prob : 0 } }),
       el("span", { class: "sv-number" }, words),
     );
   }

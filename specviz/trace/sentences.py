@@ -114,8 +114,9 @@ def drafter_facts(drafter: dict[str, Any]) -> list[str]:
         precision = drafter.get("precision") or drafter.get("dtype")
         named = f"{shortened(precision, LONGEST_QUOTE)} weights" if isinstance(precision, str) else "weights"
         facts.append(f"{named}, {weights / 1e6:.1f} MB (measured)")
-        if _is_count(drafter.get("shared_weight_bytes")) and drafter["shared_weight_bytes"] > 0:
-            facts[-1] += ", beside the target's embedding, which it shares"
+        if _is_count(shared := drafter.get("shared_weight_bytes")):
+            is_shared = ", beside the target's embedding, which it shares"
+            facts[-1] += is_shared if shared > 0 else ", with a copy of the target's embedding"
     return facts
 
 

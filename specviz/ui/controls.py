@@ -10,6 +10,7 @@ import gradio as gr
 from specviz.presets import EMBEDDED_TARGET, Pair, Preset, find_pair
 from specviz.ui.recordings import Recording
 from specviz.ui.run_request import (
+    DRAFT_PRECISIONS,
     MAX_K,
     MAX_NEW_TOKENS,
     MAX_NGRAM,
@@ -28,7 +29,7 @@ DRAFTER_WORDS = {
     "none": "None (plain)",
 }
 
-PRECISION_WORDS = {"auto": "As shipped (int8)"}  # the others are called what they are
+PRECISION_WORDS = {"auto": "As shipped (int8 on x86)"}  # the others are called what they are
 
 # Beyond this the browser takes no more; between it and MAX_PROMPT_CHARS the page says how much too long it is.
 LONGEST_TYPED = 10 * MAX_PROMPT_CHARS
@@ -89,12 +90,13 @@ def drafter_choices(pair: Pair) -> list[tuple[str, str]]:
 
 def precision_control(pair_name: str, drafter: str, precision: str) -> dict[str, Any]:
     """What the control of the draft's weights shows beside a drafter; it is not there for one without weights."""
-    choices = draft_precisions(pair_name, drafter)
+    own = draft_precisions(pair_name, drafter)
+    choices = own or DRAFT_PRECISIONS
     words = PRECISION_WORDS if pair_name == EMBEDDED_TARGET else {"auto": "Automatic"}
     return {
         "choices": [(words.get(name, name), name) for name in choices],
-        "value": precision if precision in choices or not choices else choices[0],
-        "visible": bool(choices),
+        "value": precision if precision in choices else choices[0],
+        "visible": bool(own),
     }
 
 

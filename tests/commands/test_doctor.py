@@ -10,6 +10,9 @@ import pytest
 
 from specviz.commands import doctor
 from specviz.commands.doctor import Check
+from specviz.engine import draft_facts
+from tests.draft_folders import model_draft, random_head, save_draft
+from tests.tiny_models import tiny_model
 
 STATUSES = {"ok", "slow", "warn", "missing"}
 
@@ -36,6 +39,34 @@ def test_the_table_fits_80_columns(capsys, monkeypatch):
 def test_an_empty_cache_names_the_command_that_fills_it():
     check = doctor.check_embedded_model()
     assert (check.status, check.remedy) == ("missing", "python -m specviz fetch")
+
+
+@pytest.fixture
+def shipped(monkeypatch, tmp_path):
+    monkeypatch.setattr(draft_facts, "SHIPPED_DIR", tmp_path / "drafts")
+    return tmp_path / "drafts"
+
+
+def test_the_shipped_drafts_are_named_and_compared_with_the_model(shipped, monkeypatch, tmp_path):
+    head = random_head(tiny_model())
+    save_draft(shipped / "a-head", head)
+    save_draft(shipped / "a-model", model_draft(tiny_model(), embedding_sha256="0" * 64))
+    absent = doctor.check_drafts()
+    assert absent.status == "ok"
+    assert "a-head (draft head): made for tiny llama" in absent.detail and "not compared" in absent.detail
+    monkeypatch.setattr(doctor, "_embedded_fingerprint", lambda: head.facts.embedding_sha256)
+    present = doctor.check_drafts()
+    assert present.status == "warn"
+    assert "a-head (draft head): fits SmolLM2" in present.detail
+    assert "a-model (draft model): made for tiny llama, does not fit SmolLM2" in present.detail
+
+
+def test_a_damaged_or_missing_draft_is_a_warning(shipped):
+    assert doctor.check_drafts().status == "warn"
+    save_draft(shipped / "a-head", random_head(tiny_model()))
+    (shipped / "a-head" / "weights.safetensors").write_bytes(b"nothing")
+    check = doctor.check_drafts()
+    assert check.status == "warn" and "cannot be read" in check.detail and "no draft model is shipped" in check.detail
 
 
 def test_little_memory_is_a_warning_and_names_the_pairs_that_do_not_fit(monkeypatch):

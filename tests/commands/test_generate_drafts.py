@@ -7,7 +7,11 @@ import json
 import pytest
 
 from specviz.__main__ import build_parser
+from specviz.commands import generate as generate_command
+from specviz.commands.arguments import model_sources
+from specviz.config import RunSettings
 from specviz.engine import draft_facts
+from specviz.engine.loader import load_pair
 from specviz.errors import BadRequest
 from tests.draft_folders import model_draft, random_head, save_draft
 from tests.tiny_models import tiny_model
@@ -24,6 +28,31 @@ def folders(tmp_path_factory) -> dict[str, str]:
     save_draft(folder / "head", random_head(tiny_model()))
     save_draft(folder / "model", model_draft(tiny_model()))
     return {name: str(folder / name) for name in ("target", "head", "model")}
+
+
+def settings_of(*arguments: str) -> RunSettings:
+    args = build_parser().parse_args(["generate", "--prompt", "Q", *arguments])
+    return args.command._settings(args, None, model_sources(args, None))
+
+
+def test_the_default_is_the_shipped_head_that_decides_k_itself(monkeypatch, tmp_path):
+    monkeypatch.setattr(draft_facts, "SHIPPED_DIR", tmp_path)
+    assert settings_of().drafter == "prompt_lookup"
+    save_draft(tmp_path / "a-head", random_head(tiny_model()))
+    best = settings_of()
+    assert (best.drafter, best.num_draft_tokens) == ("draft_head", "auto")
+    assert settings_of("--k", "3").num_draft_tokens == 3
+    assert settings_of("--drafter", "prompt_lookup").num_draft_tokens == 4
+    assert settings_of("--target", str(tmp_path)).drafter == "prompt_lookup"
+
+
+def test_a_shipped_head_for_another_target_gives_way_to_prompt_lookup(folders, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(draft_facts, "SHIPPED_DIR", tmp_path)
+    save_draft(tmp_path / "a-head", random_head(tiny_model()))
+    pair = load_pair(folders["target"], dtype="float32", device="cpu")
+    settings = generate_command._with_a_draft_that_fits(settings_of("--max-new-tokens", "7"), pair)
+    assert (settings.drafter, settings.num_draft_tokens, settings.max_new_tokens) == ("prompt_lookup", 4, 7)
+    assert "No draft head that is shipped fits this target" in capsys.readouterr().err
 
 
 def generate(*arguments: str) -> int:

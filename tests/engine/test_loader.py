@@ -13,6 +13,7 @@ from specviz.config import RunSettings
 from specviz.engine.loader import load_pair
 from specviz.errors import BadRequest
 from specviz.runs import Run
+from tests.draft_folders import random_head, save_draft
 from tests.engine.runs import generate_ids
 from tests.tiny_models import VOCAB_SIZE, build_model, encoder_decoder_model, noisy_copy, recurrent_model
 from tests.tiny_tokenizers import byte_level_tokenizer, unigram_tokenizer
@@ -81,6 +82,24 @@ def test_a_loaded_pair_of_any_draft_precision_says_what_generate_says(target_dir
     assert run.result.token_ids == expected
     assert run.result.counts["accepted"] > 0
     assert pair.draft.vocab_size == DRAFT_WIDTH
+
+
+def test_another_draft_precision_leaves_the_target_as_it_is(target_dir, draft_dir):
+    pair = load_pair(target_dir, draft_dir, dtype="float32", device="cpu")
+    other = pair.with_draft_precision("bfloat16")
+    assert other.target is pair.target and other.vocabulary is pair.vocabulary
+    assert (pair.draft.dtype, other.draft.dtype) == (torch.float32, torch.bfloat16)
+    assert texts_of(other, drafter="draft_model").result.counts["accepted"] > 0
+    with pytest.raises(BadRequest, match="draft_precision is 'int3': choose one of auto"):
+        pair.with_draft_precision("int3")
+
+
+def test_a_draft_folder_in_another_precision_is_read_anew(target_dir, target_module, tmp_path):
+    folder = str(save_draft(tmp_path / "head", random_head(target_module)))
+    pair = load_pair(target_dir, folder, dtype="float32", device="cpu")
+    other = pair.with_draft_precision("bfloat16")
+    assert other.draft_for("draft_head").dtype == torch.bfloat16
+    assert pair.draft_for("draft_head").dtype == torch.float32
 
 
 def test_what_is_loaded_is_told(target_dir, draft_dir):

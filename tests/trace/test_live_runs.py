@@ -69,3 +69,19 @@ def test_light_detail_leaves_the_top_lists_out_and_none_all_probabilities(tmp_pa
         for event in read_trace(path):
             terminal.show(event)
         assert ("target 0" in terminal.console.file.getvalue()) == probabilities
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+def test_a_correction_tells_what_the_drafter_found_and_exactly_0_outside_its_cut_vocabulary(temperature):
+    known = set(random_head(tiny_model()).vocab_ids.tolist())
+    extras = [
+        event["extra"]
+        for event in tiny_run(drafter="draft_head", temperature=temperature)
+        if event["type"] == "round" and event["extra"]
+    ]
+    corrections = [extra for extra in extras if extra["kind"] == "correction"]
+    assert {extra["id"] in known for extra in corrections} == {True, False}
+    for extra in corrections:
+        assert (extra["draft_prob"] == 0) == (extra["id"] not in known)
+    lookup = [event["extra"] for event in tiny_run(drafter="prompt_lookup") if event["type"] == "round"]
+    assert not any("draft_prob" in extra for extra in lookup if extra)

@@ -56,6 +56,23 @@ def test_a_round_shows_sign_word_text_and_probabilities():
     assert "\x1b" not in text  # a pipe gets no colours
 
 
+def test_a_draft_head_is_called_so_with_what_it_reads_and_takes():
+    events = story().events
+    events[0]["drafter"] = {
+        "kind": "draft_head",
+        "name": "a-head",
+        "feature_layers": [8, 18, 30],
+        "cut_vocab_size": 8192,
+        "vocab_size": 49152,
+        "precision": "int8\x1b[31m",
+        "weight_bytes": 10_000_000,
+    }
+    text = drawn(events)
+    assert "Drafter  draft head (a-head)" in text
+    assert "reads the target's layers 8, 18 and 30" in text and "can say 8,192 of 49,152 tokens" in text
+    assert "\x1b" not in text
+
+
 def test_ascii_terminals_get_ascii_signs_and_escapes():
     text = drawn(TRACES["eos_inside_the_draft"], encoding="ascii")
     assert re.search(r"^  % cut        \.x", text, re.MULTILINE)

@@ -167,6 +167,20 @@ def test_using_the_page_changes_the_address(open_page, served):
 
 
 @pytest.mark.browser
+def test_who_sets_a_number_for_k_leaves_auto(open_page, served):
+    page = open_page(reduced_motion="reduce")
+    page.goto(f"{served.url}?k_auto=true&seed=42")
+    wait_for_stage(page, source="recording", player="paused")
+    page.get_by_role("button", name="More settings").click()
+    page.wait_for_function("document.querySelector('#sv-seed input').value === '42'")
+    assert page.is_checked("#sv-k-auto input")
+    page.locator("#sv-k input[type=number]").fill("7")
+    page.locator("#sv-k input[type=number]").blur()
+    page.wait_for_function("!document.querySelector('#sv-k-auto input').checked")
+    page.wait_for_function("location.search.includes('k=7') && !location.search.includes('k_auto')")
+
+
+@pytest.mark.browser
 def test_a_bad_value_gets_its_sentence_and_takes_nothing_else_along(open_page, served):
     page = open_page()
     page.goto(f"{served.url}?k=many&seed=42#prompt=Kept")

@@ -66,7 +66,7 @@ def test_a_head_says_what_it_reads_what_it_can_say_and_what_it_takes():
 
 def test_a_draft_model_of_the_family_is_told_from_any_other():
     assert drafter_facts(MODEL)[0] == "a smaller model of the same family: 3 layers, 10.6 million parameters"
-    assert drafter_facts(MODEL)[-1] == "float32 weights, 61.0 MB (measured)"
+    assert drafter_facts(MODEL)[-1] == "float32 weights, 61.0 MB (measured), with a copy of the target's embedding"
     assert drafter_facts(HUB_MODEL) == ["a model of its own: 30 layers", "bfloat16 weights, 270.0 MB (measured)"]
 
 
@@ -130,20 +130,22 @@ def test_a_draft_head_is_drawn_with_its_entries_and_its_facts(open_stage):
     hostile[0]["drafter"]["precision"] = "<img src=x onerror=alert(1)>"
     page = open_stage(hostile, reduced_motion="reduce")
     facts = page.locator(".sv-drafter-facts")
-    assert "reads the target's layers 8, 18 and 30" in facts.inner_text()
+    assert facts.inner_text().startswith("Reads the target's layers 8, 18 and 30; trained for this target")
     assert "<img src=x" in facts.inner_text() and page.locator(".sv-drafter-facts img").count() == 0
     assert page.locator(".sv-cache-name").nth(1).inner_text() == "Draft head"
     assert "entries" in page.locator(".sv-cache").nth(1).inner_text()
     page.locator(".sv-drafter-facts [data-term=cut_vocab_size]").hover()
     page.wait_for_function("document.querySelector('.sv-tip').textContent.includes('cut vocabulary')")
-    page.locator("[data-token='1.extra']").first.click()
+    page.locator(".sv-stage").focus()
+    page.keyboard.press("End")
+    page.locator(".sv-chips [data-token='1.extra']").click()
     assert "could not have said ' Zephyr'" in page.inner_text(".sv-part-comparison")
 
 
 @pytest.mark.browser
 def test_the_draft_weights_reach_the_run_and_the_address(open_page, served):
     page = open_page(reduced_motion="reduce")
-    page.goto(f"{served.url}?drafter=draft_head")
+    page.goto(served.url)
     wait_for_stage(page, source="recording")
     page.get_by_role("button", name="More settings").click()
     page.locator("#sv-draft-precision").get_by_label("float32").check()
