@@ -75,7 +75,7 @@ def generate(
     threads = [threading.Thread(target=work, daemon=True) for _ in range(workers)]
     for thread in threads:
         thread.start()
-    open_shards: dict[int, dict[int, Written]] = {}
+    open_shards: dict[int, list[Written]] = {}
     missing = (number for number in itertools.count() if number not in there)
     number = next(missing)
     try:
@@ -83,12 +83,12 @@ def generate(
             sequence = finished.get()
             if isinstance(sequence, BaseException):
                 raise sequence
-            open_shards.setdefault(sequence.index // SEQUENCES_PER_SHARD, {})[sequence.index] = sequence
+            open_shards.setdefault(sequence.index // SEQUENCES_PER_SHARD, []).append(sequence)
             done += len(sequence.ids)
             if done >= num_tokens:
                 numbers.finish()
             report(min(done, num_tokens), num_tokens)
-            while saved < num_tokens and len(open_shards.get(number, ())) == SEQUENCES_PER_SHARD:
+            while saved < num_tokens and _is_complete(open_shards.get(number, [])):
                 saved += _save(number, open_shards.pop(number), corpus, store, model.vocab_size)
                 number = next(missing)
     finally:
@@ -126,9 +126,13 @@ class _Numbers(Iterator[int]):
         self.is_stopped = True
 
 
-def _save(number: int, sequences: dict[int, Written], corpus: Corpus, store: StateStore, vocab_size: int) -> int:
+def _is_complete(sequences: list[Written]) -> bool:
+    return sum(sequence.is_last for sequence in sequences) == SEQUENCES_PER_SHARD
+
+
+def _save(number: int, sequences: list[Written], corpus: Corpus, store: StateStore, vocab_size: int) -> int:
     """Returns how many tokens there are in the shard."""
-    kept = [sequence for _, sequence in sorted(sequences.items()) if len(sequence.ids)]
+    kept = [sequence for sequence in sorted(sequences, key=lambda written: written.index) if len(sequence.ids)]
     if not kept:
         raise RunFailed(
             f"The target has written {len(sequences)} texts in a row that only repeat themselves: choose another target."

@@ -2,7 +2,9 @@
 
 The prompt is the target's own too, sampled (the idea of Magpie, Xu et al. 2024, arXiv 2406.08464);
 some begin with a few words from `assets/training/openings.txt`, so that all kinds of tasks occur. The
-answers are greedy or sampled. What a sequence says is a function of the seed and its number alone.
+answers are greedy or sampled. Many answers are then given back as a text to work on (summarise, translate, ask
+about: `assets/training/tasks.txt`), so that a draft learns to look things up in a long prompt. What a sequence
+says is a function of the seed and its number alone.
 """
 
 from __future__ import annotations
@@ -18,16 +20,41 @@ from specviz.engine.lean_model import LeanModel
 from specviz.errors import BadRequest
 from specviz.training.batch_forward import BatchForward
 
-OPENINGS_FILE = Path(__file__).resolve().parents[2] / "assets" / "training" / "openings.txt"
+TRAINING_DIR = Path(__file__).resolve().parents[2] / "assets" / "training"
+OPENINGS_FILE, TASKS_FILE = TRAINING_DIR / "openings.txt", TRAINING_DIR / "tasks.txt"
 SHARE_WITH_OPENING = 0.4
 USER_TEMPERATURES = (0.7, 0.8, 1.0)  # drawn from with equal chances
 ANSWER_TEMPERATURES = (0.0, 0.0, 0.7, 1.0)
+TASK_TEMPERATURES = (0.0, 0.0, 0.0, 0.7)  # of answers about a text
+SHARE_WITH_TASK = 0.7  # of the answers that are long enough to be worked on
+LEAST_TEXT = 40  # tokens of an answer that is given back
+QUESTION = 40  # the most tokens that the target adds to a task
+TEXT_PLACE, GOES_ON = "{text}", "..."
 GRAM = 4  # tokens
 LOOP_WINDOW, MOST_REPEATED = 64, 0.5  # an answer ends where half of so many 4-grams have been there before
 CHECKED_EVERY = 16  # tokens
 MOST_REPEATED_IN_ALL = 0.3  # share of a sequence's 4-grams that have been there before; beyond, it is dropped
 LEAST_ROOM = 32  # tokens of a user's turn and an answer together, in a target's context
 MARK = "\N{OBJECT REPLACEMENT CHARACTER}"
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """The user's words around a text that was written before.
+
+    Attributes:
+        goes_on: whether the target writes the rest of the user's turn, such as a question.
+    """
+
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    goes_on: bool
+
+    @classmethod
+    def of(cls, line: str, ids: Callable[[str], tuple[int, ...]]) -> Task:
+        """Of a line of the tasks' file: `{text}` stands for the text, dots at the end for what the target adds."""
+        before, _, after = line.replace("\\n", "\n").partition(TEXT_PLACE)
+        return cls(ids(before), ids(after.removesuffix(GOES_ON)), after.endswith(GOES_ON))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +67,14 @@ class ChatFrame:
             first token is how the target ends the user's turn.
         ends: tokens that end an answer.
         openings: beginnings of user's words.
+        tasks: what can be asked about a text.
     """
 
     header: tuple[int, ...]
     middle: tuple[int, ...]
     ends: frozenset[int]
     openings: tuple[tuple[int, ...], ...] = ()
+    tasks: tuple[Task, ...] = ()
 
     @classmethod
     def of(cls, tokenizer, ends: frozenset[int]) -> ChatFrame:
@@ -63,7 +92,14 @@ class ChatFrame:
         if not mark or not ids(middle):
             return cls((first,), (), ends)
         openings = OPENINGS_FILE.read_text(encoding="utf-8").splitlines()
-        return cls(ids(header) or (first,), ids(middle), ends, tuple(ids(opening) for opening in openings))
+        tasks = tuple(Task.of(line, ids) for line in TASKS_FILE.read_text(encoding="utf-8").splitlines())
+        return cls(ids(header) or (first,), ids(middle), ends, tuple(map(ids, openings)), tasks)
+
+    @property
+    def most_given_with_task(self) -> int:
+        """As `most_given`, for a sequence about a text, the text apart."""
+        around = max((len(task.before) + len(task.after) for task in self.tasks), default=0)
+        return len(self.header) + around + len(self.middle)
 
     @property
     def most_given(self) -> int:
@@ -100,6 +136,9 @@ class Lengths:
 class Sequence:
     """One conversation as it is written.
 
+    Args:
+        text: an earlier answer, to work on; () for a conversation of its own.
+
     Attributes:
         ids: the tokens so far.
         answer_start: index of the answer's first token; 0 while the user's turn goes on.
@@ -109,30 +148,54 @@ class Sequence:
     frame: ChatFrame
     lengths: Lengths
     seed: int
+    text: tuple[int, ...] = ()
     ids: list[int] = field(default_factory=list)
     answer_start: int = 0
     _forced: list[int] = field(default_factory=list)
     _user_start: int = 0
+    _user_end: int = 0
     _user_temperature: float = 0.0
     _answer_temperature: float = 0.0
     uniforms: np.ndarray = field(default_factory=lambda: np.empty(0))
 
     def __post_init__(self) -> None:
-        rng = np.random.Generator(np.random.Philox(key=[self.seed, self.index]))
+        rng = np.random.Generator(np.random.Philox(key=[self.seed, self.index], counter=bool(self.text)))
         self._user_temperature = float(rng.choice(USER_TEMPERATURES))
-        self._answer_temperature = float(rng.choice(ANSWER_TEMPERATURES))
-        openings = self.frame.openings
-        opening = openings[rng.integers(len(openings))] if openings and rng.random() < SHARE_WITH_OPENING else ()
+        self._answer_temperature = float(rng.choice(TASK_TEMPERATURES if self.text else ANSWER_TEMPERATURES))
         self.ids = list(self.frame.header)
         self._user_start = len(self.ids)
-        self._forced = list(opening)
+        self._user_end = self._user_start + self.lengths.user
+        if self.text:
+            task = self.frame.tasks[rng.integers(len(self.frame.tasks))]
+            self._forced = [*task.before, *self.text, *task.after]
+            self._user_end = self._user_start + len(self._forced) + QUESTION
+            if not task.goes_on:
+                self._forced += self.frame.middle
+                self.answer_start = self._user_start + len(self._forced)
+        else:
+            openings = self.frame.openings
+            has_opening = openings and rng.random() < SHARE_WITH_OPENING
+            self._forced = list(openings[rng.integers(len(openings))]) if has_opening else []
         if not self.frame.middle:
             self.answer_start = len(self.ids)
-        self.uniforms = rng.random(self.capacity)
+        self.uniforms = rng.random(self.longest)
 
     @property
-    def capacity(self) -> int:
+    def longest(self) -> int:
+        """Tokens of the longest sequence of this kind."""
+        if self.text:
+            return self._user_end + len(self.frame.middle) + self.lengths.answer + 1
         return self.frame.most_given + self.lengths.user + self.lengths.answer + 1
+
+    def task(self, capacity: int) -> Sequence | None:
+        """A sequence that works on this one's answer, where the dice want it and it fits into `capacity` tokens."""
+        answer = self.ids[self.answer_start :]
+        text = tuple(answer[:-1] if answer and answer[-1] in self.frame.ends else answer)
+        wanted = self.frame.tasks and self.uniforms[-1] < SHARE_WITH_TASK
+        if self.text or not wanted or len(text) < LEAST_TEXT or not self.is_worth_keeping():
+            return None
+        task = Sequence(self.index, self.frame, self.lengths, self.seed, text)
+        return task if task.longest <= capacity else None
 
     @property
     def temperature(self) -> float:
@@ -146,7 +209,7 @@ class Sequence:
             return True
         if not self.answer_start:
             middle = self.frame.middle
-            too_long = len(self.ids) - self._user_start >= self.lengths.user
+            too_long = len(self.ids) >= self._user_end
             if chosen == middle[0] or chosen in self.frame.ends or too_long:
                 self.answer_start = len(self.ids) + len(middle)
                 self._forced = list(middle[1:])
@@ -163,7 +226,7 @@ class Sequence:
         return True
 
     def is_worth_keeping(self) -> bool:
-        written = self.ids[self._user_start :]
+        written = self.ids[self.answer_start if self.text else self._user_start :]
         return len(written) > 2 * GRAM and repeated_share(written) <= MOST_REPEATED_IN_ALL
 
     def _loops(self) -> bool:
@@ -188,6 +251,7 @@ class Written:
 
     Attributes:
         ids: [tokens]; empty where it was dropped.
+        is_last: whether no other sequence of this number follows.
         answer_start: index of the answer's first token.
         features: [tokens, layers, hidden] float16, of every token.
         log_sums: [tokens] float32, log of the sum of the exponentials of the logits after each token; NaN in the header
@@ -199,6 +263,7 @@ class Written:
     answer_start: int
     features: np.ndarray
     log_sums: np.ndarray
+    is_last: bool = True
 
 
 def write(
@@ -217,15 +282,16 @@ def write(
     cache = model.new_cache()
     prefix = model.forward(header[:-1], cache, num_logits=0, feature_layers=feature_layers) if header[1:] else None
     numbers = iter(indices)
-    first = Sequence(0, frame, lengths, seed)
-    batch = BatchForward(model, rows, first.capacity)
-    features = np.zeros((rows, first.capacity, len(feature_layers), model.weights.embedding.shape[1]), np.float16)
-    log_sums = np.full((rows, first.capacity), np.nan, np.float32)  # those of the header are never computed
+    capacity = min(frame.most_given_with_task + 2 * lengths.answer + QUESTION + 1, model.max_positions)
+    capacity = max(capacity, Sequence(0, frame, lengths, seed).longest)
+    batch = BatchForward(model, rows, capacity)
+    features = np.zeros((rows, capacity, len(feature_layers), model.weights.embedding.shape[1]), np.float16)
+    log_sums = np.full((rows, capacity), np.nan, np.float32)  # those of the header are never computed
     at_work: list[Sequence | None] = [None] * rows
 
-    def begin(row: int) -> None:
-        number = next(numbers, None)
-        at_work[row] = None if number is None else Sequence(number, frame, lengths, seed)
+    def begin(row: int, task: Sequence | None = None) -> None:
+        number = next(numbers, None) if task is None else task.index
+        at_work[row] = task or (None if number is None else Sequence(number, frame, lengths, seed))
         batch.start_row(row, cache)
         if prefix is not None:
             for place, layer in enumerate(feature_layers):
@@ -246,15 +312,16 @@ def write(
             features[np.arange(rows), places, place] = output.features[layer].numpy()
         for row, sequence in enumerate(at_work):
             if sequence is not None and not sequence.extend(int(output.tokens[row])):
-                yield _finished(sequence, features[row], log_sums[row])
-                begin(row)
+                task = sequence.task(capacity)
+                yield _finished(sequence, features[row], log_sums[row], is_last=task is None)
+                begin(row, task)
 
 
-def _finished(sequence: Sequence, features: np.ndarray, log_sums: np.ndarray) -> Written:
+def _finished(sequence: Sequence, features: np.ndarray, log_sums: np.ndarray, *, is_last: bool) -> Written:
     length = len(sequence.ids) if sequence.is_worth_keeping() else 0
     ids = np.array(sequence.ids[:length], np.int64)
     kept = features[:length].copy()
     sums = log_sums[:length].copy()
     if length:
         kept[-1], sums[-1] = 0, np.nan
-    return Written(sequence.index, ids, sequence.answer_start, kept, sums)
+    return Written(sequence.index, ids, sequence.answer_start, kept, sums, is_last)

@@ -13,6 +13,7 @@ from specviz.config import RunSettings
 from specviz.engine import draft_facts
 from specviz.engine.loader import load_pair
 from specviz.errors import BadRequest
+from specviz.presets import HEAD_DRAFT_TOKENS
 from tests.draft_folders import model_draft, random_head, save_draft
 from tests.tiny_models import tiny_model
 from tests.tiny_tokenizers import byte_level_tokenizer
@@ -40,7 +41,7 @@ def test_the_default_is_the_shipped_head_that_decides_k_itself(monkeypatch, tmp_
     assert settings_of().drafter == "prompt_lookup"
     save_draft(tmp_path / "a-head", random_head(tiny_model()))
     best = settings_of()
-    assert (best.drafter, best.num_draft_tokens) == ("draft_head", "auto")
+    assert (best.drafter, best.num_draft_tokens) == ("draft_head", HEAD_DRAFT_TOKENS)
     assert settings_of("--k", "3").num_draft_tokens == 3
     assert settings_of("--drafter", "prompt_lookup").num_draft_tokens == 4
     assert settings_of("--target", str(tmp_path)).drafter == "prompt_lookup"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,7 @@ import torch
 from specviz.errors import BadRequest
 from specviz.training import writing
 from specviz.training.batch_forward import BatchForward
-from specviz.training.writing import ChatFrame, Lengths, Sequence, repeated_share, write
+from specviz.training.writing import ChatFrame, Lengths, Sequence, Task, repeated_share, write
 from tests.engine.lean_models import lean_int8, some_ids
 from tests.tiny_tokenizers import IM_END, IM_START, byte_level_tokenizer, llama2_tokenizer
 from tests.training.tiny_teachers import END, FRAME, HEADER, MIDDLE, SHORT, tiny_teacher
@@ -267,6 +269,78 @@ def test_lengths_are_cut_to_the_context():
     assert Lengths(100, 200).within(1000, FRAME) == Lengths(100, 200)
     shorter = Lengths(100, 200).within(129, FRAME)
     assert shorter == Lengths(40, 80)
-    assert Sequence(0, FRAME, shorter, 1).capacity == 129
+    assert Sequence(0, FRAME, shorter, 1).longest == 129
     with pytest.raises(BadRequest, match="has a context of 40 tokens, of which its chat template leaves 31"):
         Lengths().within(40, FRAME)
+
+
+TASKED = replace(FRAME, tasks=(Task((30, 31), (32,), False), Task((33,), (), True)))
+LONG = Lengths(user=12, answer=60)
+
+
+def conversations_and_tasks(**options):
+    """[(a conversation, the sequence about its answer or None)] of some numbers, in the order of the numbers."""
+    options = {"rows": 8, "seed": 5, "lengths": LONG, "feature_layers": LAYERS} | options
+    by_number = {}
+    for sequence in write(tiny_teacher().model, TASKED, iter(range(24)), **options):
+        by_number.setdefault(sequence.index, []).append(sequence)
+    return [(each[0], each[1] if each[1:] else None) for _, each in sorted(by_number.items())]
+
+
+def test_some_answers_are_given_back_as_a_text_to_work_on(nothing_is_dropped):
+    pairs = conversations_and_tasks()
+    assert all((task is None) == conversation.is_last for conversation, task in pairs)
+    tasks = [(conversation, task) for conversation, task in pairs if task is not None]
+    assert 0 < len(tasks) < len(pairs)
+    kinds = set()
+    for conversation, task in tasks:
+        assert task.is_last
+        if not len(task.ids):
+            continue  # it said next to nothing
+        text = conversation.ids[conversation.answer_start :].tolist()
+        text = text[:-1] if text[-1] in TASKED.ends else text
+        assert len(text) >= writing.LEAST_TEXT
+        ids = task.ids.tolist()
+        kind = TASKED.tasks[0 if ids[len(HEADER)] == 30 else 1]
+        kinds.add(kind.goes_on)
+        given = [*HEADER, *kind.before, *text, *kind.after]
+        assert ids[: len(given)] == given
+        assert tuple(ids[task.answer_start - len(MIDDLE) : task.answer_start]) == MIDDLE
+        added = task.answer_start - len(MIDDLE) - len(given)
+        assert added <= writing.QUESTION if kind.goes_on else added == 0
+        assert np.isfinite(task.log_sums[len(HEADER) - 1 : -1]).all()
+    assert kinds == {True, False}
+
+
+def test_a_conversation_is_the_same_whether_its_answer_is_worked_on_or_not(nothing_is_dropped):
+    plain = written(range(24), lengths=LONG)
+    for index, (conversation, _) in enumerate(conversations_and_tasks()):
+        np.testing.assert_array_equal(conversation.ids, plain[index].ids)
+
+
+def test_tasks_are_the_same_alone_and_beside_others(nothing_is_dropped):
+    for (_, task), (_, alone) in zip(conversations_and_tasks(), conversations_and_tasks(rows=1), strict=True):
+        assert (task is None) == (alone is None)
+        if task is not None:
+            np.testing.assert_array_equal(task.ids, alone.ids)
+            np.testing.assert_array_equal(task.features, alone.features)
+
+
+def test_a_text_that_does_not_fit_into_the_context_is_not_worked_on(nothing_is_dropped):
+    sequences = [Sequence(number, TASKED, LONG, 1) for number in range(40)]
+    for sequence in sequences:
+        sequence.ids += [*MIDDLE, *range(40, 90)]
+        sequence.answer_start = len(HEADER) + len(MIDDLE)
+    tasks = [sequence.task(1000) for sequence in sequences]
+    assert 0 < sum(task is not None for task in tasks) < len(tasks)
+    longest = next(task.longest for task in tasks if task)
+    assert all(sequence.task(longest - 3) is None for sequence in sequences)
+    assert all(task.task(1000) is None for task in tasks if task)
+
+
+def test_a_line_of_the_tasks_file():
+    ids = lambda text: tuple(text.encode())  # noqa: E731
+    assert Task.of("Sum up:\\n{text}", ids) == Task(ids("Sum up:\n"), (), False)
+    assert Task.of("{text} Question: Who...", ids) == Task((), ids(" Question: Who"), True)
+    lines = writing.TASKS_FILE.read_text(encoding="utf-8").splitlines()
+    assert len(lines) > 20 and all(line.count(writing.TEXT_PLACE) == 1 for line in lines)
