@@ -194,7 +194,7 @@ def check_drafts() -> Check:
     details = [detail for _, detail in findings] + [f"no {words} is shipped" for words in lacking]
     if fingerprint is None and findings:
         details.append("not compared, as the embedded model is not in the cache")
-    if lacking or not all(is_good for is_good, _ in findings):
+    if not findings or not all(is_good for is_good, _ in findings):
         return Check("drafts", "warn", "; ".join(details), "Restore assets/drafts, or draft with prompt_lookup.")
     return Check("drafts", "ok", "; ".join(details))
 

@@ -22,7 +22,7 @@ from specviz.engine.draft_facts import DRAFT_KINDS, draft_kind_of, shipped_sente
 from specviz.errors import BadRequest
 from specviz.events import Event
 from specviz.metrics import walltime_speedup
-from specviz.presets import EMBEDDED_TARGET, Preset, find_pair, find_preset
+from specviz.presets import EMBEDDED_TARGET, HEAD_DRAFT_TOKENS, Preset, find_pair, find_preset
 from specviz.trace.closing import committed_tokens
 from specviz.trace.sentences import drafter_words, identity_sentence
 from specviz.trace.summary import summarize
@@ -116,7 +116,8 @@ def _with_a_draft_that_fits(settings: RunSettings, pair: ModelPair) -> RunSettin
     if settings.drafter not in DRAFT_KINDS or pair.draft_for(settings.drafter) is not None:
         return settings
     _note(f"No {drafter_words(settings.drafter)} that is shipped fits this target: drafting with prompt lookup.")
-    k = RunSettings().num_draft_tokens if settings.is_adaptive else settings.num_draft_tokens
+    of_a_head = settings.is_adaptive or settings.num_draft_tokens == HEAD_DRAFT_TOKENS
+    k = RunSettings().num_draft_tokens if of_a_head else settings.num_draft_tokens
     return replace(settings, drafter="prompt_lookup", num_draft_tokens=k)
 
 

@@ -69,6 +69,14 @@ def test_a_damaged_or_missing_draft_is_a_warning(shipped):
     assert check.status == "warn" and "cannot be read" in check.detail and "no draft model is shipped" in check.detail
 
 
+def test_a_kind_that_is_not_shipped_is_told_and_no_fault(shipped, monkeypatch):
+    head = random_head(tiny_model())
+    save_draft(shipped / "a-head", head)
+    monkeypatch.setattr(doctor, "_embedded_fingerprint", lambda: head.facts.embedding_sha256)
+    check = doctor.check_drafts()
+    assert check.status == "ok" and "no draft model is shipped" in check.detail
+
+
 def test_little_memory_is_a_warning_and_names_the_pairs_that_do_not_fit(monkeypatch):
     memory = namedtuple("memory", "total available")
     monkeypatch.setattr(psutil, "virtual_memory", lambda: memory(4 * 10**9, 10**9))
