@@ -10,7 +10,7 @@ from specviz.engine.lean_loading import why_general
 from specviz.engine.lean_model import LeanModel
 from specviz.engine.loader import ModelPair, choose_device, load_pair
 from specviz.runs import Run
-from tests.engine.test_losslessness_embedded import PROMPTS
+from tests.engine.test_losslessness_embedded import PROMPTS, SHIPPED
 
 pytestmark = [
     pytest.mark.slow,
@@ -47,12 +47,21 @@ def test_the_default_target_is_int8_on_the_lean_path(pair):
     assert len(pair.eos_token_ids) > 0
 
 
-@pytest.mark.parametrize("kind", ["prompt_lookup", "early_exit"])
+@pytest.mark.parametrize("kind", ["prompt_lookup", "early_exit", *SHIPPED])
 @pytest.mark.parametrize("name", PROMPTS)
 def test_speculation_says_what_plain_decoding_says(pair, plainly, name, kind):
     result = said(pair, name, kind)
     assert result.token_ids == plainly[name]
     assert result.counts["drafted"] or kind == "prompt_lookup", "a lookup may find nothing"
+
+
+@pytest.mark.parametrize("kind", SHIPPED)
+def test_a_shipped_draft_agrees_with_its_target_far_more_often_than_chance(pair, kind):
+    accepted = judged = 0
+    for name in PROMPTS:
+        counts = said(pair, name, kind).counts
+        accepted, judged = accepted + counts["accepted"], judged + counts["accepted"] + counts["rejected"]
+    assert accepted > 0.2 * judged > 0, f"{accepted} of {judged}"
 
 
 def test_its_words_are_words(pair, plainly):

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from specviz.config import RunSettings
+from specviz.engine.draft_facts import DRAFT_KINDS, shipped_names
 from specviz.engine.loader import ModelPair, load_pair
 from specviz.runs import Run
 from tests.engine.runs import generate_ids
@@ -13,6 +14,7 @@ from tests.engine.runs import generate_ids
 pytestmark = [pytest.mark.slow, pytest.mark.embedded]
 
 NUM_NEW = 20
+SHIPPED = [kind for kind in DRAFT_KINDS if shipped_names(kind)]
 PROMPTS = {
     "code": "Write a Python function that adds two numbers.",
     "repetitive": "Repeat exactly: one two three one two three one two three one two three",
@@ -45,7 +47,7 @@ def test_plain_decoding_equals_generate(pair, references, name):
 
 
 @pytest.mark.parametrize("k", [1, 4, 8, "auto"])
-@pytest.mark.parametrize("kind", ["prompt_lookup", "early_exit"])
+@pytest.mark.parametrize("kind", ["prompt_lookup", "early_exit", *SHIPPED])
 def test_speculation_equals_generate(pair, references, kind, k):
     drafted = 0
     for name, prompt in PROMPTS.items():
