@@ -207,8 +207,13 @@ class Distillation:
         ids = torch.from_numpy(most.copy())
         return CutHead(ids, self.teacher.head[ids].contiguous())
 
-    @cached_property
+    @property
     def student(self) -> Student:
+        """As far as it is trained."""
+        return self.trainer.student
+
+    @cached_property
+    def _new_student(self) -> Student:
         torch.manual_seed(self.options.plan.seed)
         config, embedding = self.teacher.module.config, self.teacher.embedding
         if self.options.kind == "draft_model":
@@ -240,7 +245,7 @@ class Distillation:
         options = self.options
         start = {"kind": options.kind, "feature_layers": list(options.feature_layers), "layers": list(options.layers)}
         return Trainer(
-            self.student,
+            self._new_student,
             self.head,
             self.training,
             self.held_out,

@@ -6,10 +6,13 @@ import pytest
 import torch
 
 from specviz.errors import BadRequest, RunFailed
+from specviz.training import corpus as corpora
+from specviz.training import distillation as distillations
 from specviz.training import export as exports
 from specviz.training.corpus import HELD_OUT_EVERY
 from specviz.training.distillation import Distillation, Options
 from specviz.training.teacher import Teacher
+from specviz.training.trainer import Plan
 from tests.engine.lean_models import LLAMA3_ROPE, float32_of
 from tests.tiny_models import VOCAB_SIZE, build_model
 from tests.training.tiny_teachers import FRAME, some_shard, tiny_teacher
@@ -53,7 +56,7 @@ def test_the_targets_last_layer_is_always_kept(distil, layers, kept):
 def test_a_draft_model_has_the_rotary_embedding_that_a_draft_folder_can_tell(distil):
     module = build_model("llama", rope_parameters=LLAMA3_ROPE)
     teacher = Teacher(float32_of(module), module, FRAME, None)
-    rotary = distil(teacher, kind="draft_model", feature_layers=(), layers=(0,)).student.module.rotary_emb
+    rotary = distil(teacher, kind="draft_model", feature_layers=(), layers=(0,))._new_student.module.rotary_emb
     half = teacher.model.weights.head_dim // 2
     torch.testing.assert_close(rotary.inv_freq, 10000.0 ** (-torch.arange(half) / half))
     assert rotary.attention_scaling == 1.0
@@ -83,3 +86,19 @@ def test_a_draft_that_will_be_too_large_is_refused_before_it_is_trained(distil, 
     with pytest.raises(RunFailed, match="choose a smaller target"):
         distillation.train()
     assert distillation.trainer.step == 0
+
+
+def test_what_is_measured_and_exported_later_is_what_was_trained(distil, monkeypatch):
+    monkeypatch.setattr(corpora, "HELD_OUT_EVERY", 4)
+    monkeypatch.setattr(Distillation, "_tokenizer", lambda self: None)
+    monkeypatch.setattr(distillations, "held_out_prompts", lambda *args: ["a prompt"])
+    monkeypatch.setattr(distillations, "evaluate_in_engine", lambda *args, **named: {})
+    plan = Plan(epochs=2, tokens_per_batch=100, warmup_steps=2)
+    trained = with_text(distil(plan=plan))
+    untrained = trained.evaluate()["on_text"]
+    trained.train()
+    later = distil(plan=plan)
+    measured = later.evaluate()["on_text"]
+    assert measured["by_position"][0]["loss"] < untrained["by_position"][0]["loss"]
+    weights = [student.module.state_dict() for student in (trained.student, distil(plan=plan).student)]
+    assert all(torch.equal(tensor, weights[1][name]) for name, tensor in weights[0].items())
