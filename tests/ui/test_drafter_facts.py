@@ -145,7 +145,7 @@ def test_a_draft_head_is_drawn_with_its_entries_and_its_facts(open_stage):
 @pytest.mark.browser
 def test_the_draft_weights_reach_the_run_and_the_address(open_page, served):
     page = open_page(reduced_motion="reduce")
-    page.goto(served.url)
+    page.goto(f"{served.url}?drafter=draft_head")
     wait_for_stage(page, source="recording")
     page.get_by_role("button", name="More settings").click()
     page.locator("#sv-draft-precision").get_by_label("float32").check()
