@@ -32,7 +32,6 @@ from specviz.training.teacher import Teacher
 from specviz.training.trainer import Plan, Trainer
 from specviz.training.writing import Lengths
 
-STEPS = ("generate", "train", "evaluate", "export")
 Report = Callable[[str, int, int], None]
 
 

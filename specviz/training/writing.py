@@ -282,8 +282,10 @@ def write(
     cache = model.new_cache()
     prefix = model.forward(header[:-1], cache, num_logits=0, feature_layers=feature_layers) if header[1:] else None
     numbers = iter(indices)
-    capacity = min(frame.most_given_with_task + 2 * lengths.answer + QUESTION + 1, model.max_positions)
-    capacity = max(capacity, Sequence(0, frame, lengths, seed).longest)
+    capacity = Sequence(0, frame, lengths, seed).longest
+    if frame.tasks:
+        with_task = frame.most_given_with_task + 2 * lengths.answer + QUESTION + 1
+        capacity = max(capacity, min(with_task, model.max_positions))
     batch = BatchForward(model, rows, capacity)
     features = np.zeros((rows, capacity, len(feature_layers), model.weights.embedding.shape[1]), np.float16)
     log_sums = np.full((rows, capacity), np.nan, np.float32)  # those of the header are never computed

@@ -36,7 +36,7 @@ def settings_of(*arguments: str) -> RunSettings:
     return args.command._settings(args, None, model_sources(args, None))
 
 
-def test_the_default_is_the_shipped_head_that_decides_k_itself(monkeypatch, tmp_path):
+def test_the_default_is_the_shipped_head_with_a_short_draft(monkeypatch, tmp_path):
     monkeypatch.setattr(draft_facts, "SHIPPED_DIR", tmp_path)
     assert settings_of().drafter == "prompt_lookup"
     save_draft(tmp_path / "a-head", random_head(tiny_model()))
