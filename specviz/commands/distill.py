@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cut", type=int, default=8192, metavar="N", help="tokens that the draft can say (default 8192)"
     )
-    parser.add_argument("--epochs", type=float, default=2.0, metavar="N", help="passes over the text (default 2)")
+    parser.add_argument("--epochs", type=float, default=3.0, metavar="N", help="passes over the text (default 3)")
     parser.add_argument(
         "--learning-rate",
         type=float,
