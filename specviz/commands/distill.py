@@ -16,6 +16,7 @@ from specviz.errors import BadRequest
 from specviz.progress import terminal_progress
 
 if TYPE_CHECKING:
+    from specviz.engine.draft_files import DraftFile
     from specviz.training.distillation import Options
     from specviz.training.teacher import Teacher
 
@@ -45,6 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--feature-layers", metavar="A,B,...", help="of the target, that a draft head reads")
     parser.add_argument("--layers", metavar="A,B,...", help="of the target, that a draft model starts from")
     parser.add_argument(
+        "--start-from", type=Path, metavar="DIR", help="go on with a draft that is trained already, on more text"
+    )
+    parser.add_argument(
         "--cut", type=int, default=8192, metavar="N", help="tokens that the draft can say (default 8192)"
     )
     parser.add_argument("--epochs", type=float, default=3.0, metavar="N", help="passes over the text (default 3)")
@@ -70,13 +74,14 @@ def run(args: argparse.Namespace) -> int:
     steps = _steps(args.steps)
     _check(args)
     bench = _read_bench(args.bench)
+    start = None if args.start_from is None else _read_start(args.start_from)
     if args.output is not None:
         _refuse_foreign(args.output)
     from specviz.training.distillation import Distillation
     from specviz.training.teacher import load_teacher
 
     teacher = load_teacher(args.target, args.dtype)
-    options = _options(args, teacher)
+    options = _options(args, teacher, start)
     _refuse_foreign(options.output)
     done: dict = {"name": options.name, "kind": options.kind, "target": teacher.model.name}
     with terminal_progress() as report:
@@ -128,7 +133,7 @@ def _refuse_foreign(output: Path) -> None:
         raise BadRequest(f"output is {output}, where something else lies: name a new folder, or that of a draft.")
 
 
-def _options(args: argparse.Namespace, teacher: Teacher) -> Options:
+def _options(args: argparse.Namespace, teacher: Teacher, start: DraftFile | None) -> Options:
     from specviz.training.distillation import Options
     from specviz.training.trainer import Plan
 
@@ -141,20 +146,32 @@ def _options(args: argparse.Namespace, teacher: Teacher) -> Options:
     plan = Plan(epochs=args.epochs, learning_rate=rate, copied_rate=COPIED_SHARE * rate, seed=args.seed)
     if not is_head:
         plan = replace(plan, unroll_steps=1)
+    read, taken = _spread(model.num_layers), tuple(sorted({0, last // 2, last}))
+    if start is not None:
+        read, taken = start.facts.feature_layers, tuple(range(start.facts.num_layers))
     return Options(
         kind=args.kind,
         name=name,
         work=work,
         corpus=args.corpus or (shipped if args.target is None and shipped else work / "text"),
         output=args.output or Path(name),
-        feature_layers=_layers("feature_layers", args.feature_layers, _spread(model.num_layers)) if is_head else (),
-        layers=() if is_head else _layers("layers", args.layers, tuple(sorted({0, last // 2, last}))),
+        feature_layers=_layers("feature_layers", args.feature_layers, read) if is_head else (),
+        layers=() if is_head else _layers("layers", args.layers, taken),
         num_tokens=args.tokens,
         cut=min(args.cut, model.vocab_size),
         seed=args.seed,
         dtype=args.dtype,
         plan=plan,
+        start_from=start,
     )
+
+
+def _read_start(folder: Path) -> DraftFile:
+    from specviz.engine.draft_files import read_draft
+
+    if not is_draft_folder(folder):
+        raise BadRequest(f"start_from is {folder}, which is no draft folder: name one that `distill` has written.")
+    return read_draft(folder)
 
 
 def _spread(num_layers: int) -> tuple[int, ...]:

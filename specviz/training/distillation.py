@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from specviz.cache import explained_os_errors
-from specviz.engine.draft_files import embedding_fingerprint
+from specviz.engine.draft_files import DraftFile, embedding_fingerprint
 from specviz.engine.draft_head_net import HeadShape
 from specviz.engine.lean_weights import fuse
 from specviz.errors import BadRequest
@@ -26,6 +26,7 @@ from specviz.training.export import Export, rotary_base
 from specviz.training.generation import generate
 from specviz.training.model_card import model_card
 from specviz.training.objective import CutHead
+from specviz.training.starting import history, refuse_other_start, start_weights, weights_sha256
 from specviz.training.states import StateStore, compute_states
 from specviz.training.students import HeadStudent, ModelStudent, Student, initialise_model
 from specviz.training.teacher import Teacher
@@ -50,6 +51,7 @@ class Options:
         corpus: folder of the token ids.
         output: the draft folder.
         dtype: of the target, as in `load_pair`.
+        start_from: a draft to go on training, in place of the target's own layers.
     """
 
     kind: str
@@ -67,6 +69,7 @@ class Options:
     lengths: Lengths = field(default_factory=Lengths)
     plan: Plan = field(default_factory=Plan)
     evaluated_prompts: int = 40
+    start_from: DraftFile | None = None
 
 
 class Distillation:
@@ -75,7 +78,8 @@ class Distillation:
     def __init__(self, teacher: Teacher, options: Options, report: Report = lambda stage, done, total: None) -> None:
         """
         Raises:
-            BadRequest: a layer that the target does not have, or a cut that is wider than its vocabulary.
+            BadRequest: a layer that the target does not have, a cut that is wider than its vocabulary, or a draft to
+                start from that is another's.
         """
         self.teacher, self.options, self._report = teacher, options, report
         num_layers = teacher.model.num_layers
@@ -90,6 +94,8 @@ class Distillation:
             raise BadRequest(
                 f"cut is {options.cut}: {teacher.model.name} knows {len(teacher.embedding)} tokens, choose 1 to that."
             )
+        if options.start_from is not None:
+            refuse_other_start(options.start_from, teacher, options.kind, options.feature_layers, len(options.layers))
         self.corpus = Corpus(options.corpus)
         kept = tuple(layer for layer in options.feature_layers if layer != num_layers)
         self.store = StateStore(options.work / "states", (*kept, num_layers))
@@ -200,11 +206,12 @@ class Distillation:
 
     @cached_property
     def head(self) -> CutHead:
-        """The target's head, for the tokens that it used most in its answers."""
+        """The target's head, for the tokens that it used most in its answers, and for those of the text so far."""
         counts = self.training.token_counts(len(self.teacher.embedding))
         most = np.sort(np.argsort(-counts, kind="stable")[: self.options.cut])
         ids = torch.from_numpy(most.copy())
-        return CutHead(ids, self.teacher.head[ids].contiguous())
+        rows = self.teacher.head
+        return CutHead(ids, rows[ids].contiguous(), rows if self.teacher.is_tied else None)
 
     @property
     def student(self) -> Student:
@@ -224,7 +231,7 @@ class Distillation:
             }  # as a draft folder has it
             student = ModelStudent(own, embedding)
             initialise_model(student, self.teacher.module, self.options.layers)
-            return student
+            return self._started(student)
         shape = HeadShape(
             hidden=config.hidden_size,
             intermediate=config.intermediate_size,
@@ -237,12 +244,19 @@ class Distillation:
         )
         student = HeadStudent(shape, embedding)
         student.module.initialise(fuse(self.teacher.module), f"layers.{config.num_hidden_layers - 1}")
+        return self._started(student)
+
+    def _started(self, student: Student) -> Student:
+        if self.options.start_from is not None:
+            start_weights(student, self.options.start_from)
         return student
 
     @cached_property
     def trainer(self) -> Trainer:
         options = self.options
         start = {"kind": options.kind, "feature_layers": list(options.feature_layers), "layers": list(options.layers)}
+        if options.start_from is not None:
+            start["start_from"] = weights_sha256(options.start_from)
         return Trainer(
             self._new_student,
             self.head,
@@ -283,6 +297,7 @@ class Distillation:
                 "of": len(self.teacher.embedding),
                 "coverage": float(counts[ids].sum() / max(1, counts.sum())),
             },
+            **({} if self.options.start_from is None else {"started_from": history(self.options.start_from)}),
             **metrics,
         }
         return Export(self.options.name, self.student, self.head.vocab_ids, trained)

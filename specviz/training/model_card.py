@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from specviz.engine.embedded import EMBEDDED_NAME
@@ -21,6 +22,7 @@ def model_card(name: str, kind: str, target: str, trained: dict[str, Any], bench
     """
     plan, data = trained["plan"], trained["data"]
     licence = "Apache-2.0, as the target's" if target == EMBEDDED_NAME else "that of the target"
+    earlier = list(_earlier(trained))
     lines = [
         f"# {name}",
         "",
@@ -34,6 +36,7 @@ def model_card(name: str, kind: str, target: str, trained: dict[str, Any], bench
         f"| Data | {data['tokens']:,} tokens in {data['sequences']:,} sequences, seed {data['seed']} |",
         f"| Held out | {data['held_out_sequences']:,} sequences, by a hash of their prompts |",
         f"| Training | {trained['steps']:,} steps of {plan['tokens_per_batch']:,} tokens, {plan['epochs']:g} passes, seed {plan['seed']} |",
+        *(f"| Went on from | {line} |" for line in earlier),
         f"| Parameters | {trained['parameters']:,}, in int8 |",
         f"| Output head | {trained['cut']['tokens']:,} of {trained['cut']['of']:,} tokens; they are {_percent(trained['cut']['coverage'])} of the held-out answers |",
         f"| Licence | {licence} |",
@@ -75,6 +78,19 @@ def model_card(name: str, kind: str, target: str, trained: dict[str, Any], bench
         ]
         lines.append("")
     return "\n".join(lines)
+
+
+def _earlier(trained: dict[str, Any]) -> Iterator[str]:
+    """The trainings that this one went on from, the latest first."""
+    while start := trained.get("started_from"):
+        said = [f"{start['name']} (weights {start['weights_sha256'][:12]})"]
+        if {"data", "plan", "steps"} <= start.keys():
+            data, plan = start["data"], start["plan"]
+            said.append(
+                f"{start['steps']:,} steps of {plan['tokens_per_batch']:,} tokens, {plan['epochs']:g} passes over {data['tokens']:,} tokens"
+            )
+        yield ": ".join(said)
+        trained = start
 
 
 def _percent(share: float | None) -> str:

@@ -1,6 +1,7 @@
-"""What a draft is trained for: the target's own distribution, as far as the cut vocabulary reaches.
+"""What a draft is trained for: the target's own distribution, as far as what the draft can say reaches.
 
-Cross-entropy against the target's probabilities, which is KL(target || draft) up to a constant. What the
+It can say a cut vocabulary and, where its output head is the target's, the tokens that stand in the text so far
+(`engine/cut_vocabulary.py`). Cross-entropy against the target's probabilities, which is KL(target || draft) up to a constant. What the
 target gives to tokens outside counts for nothing: it is not shared out among those inside (Nadav et al. 2026,
 arXiv 2602.23881, section 4).
 """
@@ -12,22 +13,64 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+UNSAYABLE = -1e9  # a logit that is 0 as a probability, and finite, so that 0 times it is 0
+
 
 @dataclass(frozen=True, slots=True)
 class CutHead:
-    """The target's output head for some tokens of its vocabulary.
+    """The target's output head for the tokens that a draft can say.
 
     Attributes:
         vocab_ids: [cut] ascending.
         rows: [cut, hidden] float32.
+        all_rows: [vocab, hidden], where the draft can say the tokens of its text too; else None.
     """
 
     vocab_ids: Tensor
     rows: Tensor
+    all_rows: Tensor | None = None
 
-    def target_probs(self, last_states: Tensor, log_sums: Tensor) -> Tensor:
-        """[..., cut] the target's probabilities; what is missing to 1 lies outside."""
-        return torch.exp(last_states @ self.rows.T - log_sums[..., None])
+    def with_context(self, ids: Tensor, first: int) -> ContextHead:
+        """The head for a batch.
+
+        Args:
+            ids: [sequences, tokens].
+            first: output i of a sequence knows its tokens up to i + first.
+        """
+        sequences, tokens = ids.shape
+        if self.all_rows is None:
+            return ContextHead(self.rows, self.rows[:0], torch.zeros(sequences, tokens - first, 0, dtype=torch.bool))
+        found = torch.unique(ids)
+        extra_ids = found[~torch.isin(found, self.vocab_ids)]
+        stands = (ids[..., None] == extra_ids).cumsum(1) > 0
+        return ContextHead(self.rows, self.all_rows[extra_ids].float(), stands[:, first:])
+
+
+@dataclass(frozen=True, slots=True)
+class ContextHead:
+    """A cut head with the further tokens of a batch.
+
+    Attributes:
+        rows: [cut, hidden]. extra_rows: [extra, hidden].
+        sayable: [sequences, positions, extra], whether a token stands in the text that an output knows.
+    """
+
+    rows: Tensor
+    extra_rows: Tensor
+    sayable: Tensor
+
+    def logits(self, states: Tensor, chosen: Tensor) -> Tensor:
+        """[chosen positions, cut + extra] of states [chosen positions, hidden].
+
+        Args:
+            chosen: [sequences, positions] bool.
+        """
+        extra = (states @ self.extra_rows.T).masked_fill(~self.sayable[chosen], UNSAYABLE)
+        return torch.cat([states @ self.rows.T, extra], -1)
+
+    def target_probs(self, last_states: Tensor, log_sums: Tensor, chosen: Tensor) -> Tensor:
+        """[chosen positions, cut + extra] the target's probabilities; what is missing to 1 cannot be said."""
+        return torch.exp(self.logits(last_states, chosen) - log_sums[..., None])
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +97,8 @@ class Scores:
 def score(logits: Tensor, target_probs: Tensor, weights: Tensor, *, measure: bool = False) -> Scores:
     """
     Args:
-        logits: [positions, cut] of the draft.
-        target_probs: [positions, cut].
+        logits: [positions, sayable] of the draft.
+        target_probs: [positions, sayable].
         weights: [positions].
         measure: whether agreement and overlap are wanted (else 0).
     """

@@ -77,6 +77,7 @@ class Trainer:
             "plan": asdict(plan),
             "data": training.fingerprint,
             "cut": zlib.crc32(head.vocab_ids.numpy().astype("<u4").tobytes()),
+            "says_context": head.all_rows is not None,
         }
         self._head, self._held_out, self._training = head, held_out, training
         groups: dict[bool, list[torch.nn.Parameter]] = {True: [], False: []}
@@ -199,14 +200,15 @@ def scores_of(
     weights = batch.weights[:, first:]
     known = weights > 0
     with torch.no_grad():
-        probs = head.target_probs(batch.last_states[:, first:][known], batch.log_sums[:, first:][known])
+        sayable = head.with_context(batch.ids, first)
+        probs = sayable.target_probs(batch.last_states[:, first:][known], batch.log_sums[:, first:][known], known)
     scores = []
     for step, inputs in enumerate(student.head_inputs(batch, num_steps)):
         counted = known.clone()
         counted[:, :step] = False
         if step and later_positions < 1:
             counted &= torch.rand(counted.shape, generator=chosen) < later_positions
-        logits = torch.nn.functional.linear(inputs[counted], head.rows)
+        logits = sayable.logits(inputs[counted], counted)
         scores.append(score(logits, probs[counted[known]], weights[counted], measure=measure))
     return scores
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from specviz.engine.draft_files import read_draft
 from specviz.errors import BadRequest, RunFailed
 from specviz.training import corpus as corpora
 from specviz.training import distillation as distillations
@@ -20,9 +21,9 @@ from tests.training.tiny_teachers import FRAME, some_shard, tiny_teacher
 
 @pytest.fixture
 def distil(tmp_path):
-    def make(teacher=None, **options):
+    def make(teacher=None, work_name="work", **options):
         settings = {"kind": "draft_head", "name": "d", "feature_layers": (1, 2), "cut": 100} | options
-        paths = {"work": tmp_path / "work", "corpus": tmp_path / "text", "output": tmp_path / "draft"}
+        paths = {"work": tmp_path / work_name, "corpus": tmp_path / "text", "output": tmp_path / "draft"}
         return Distillation(teacher or tiny_teacher(), Options(**settings | paths))
 
     return make
@@ -102,3 +103,51 @@ def test_what_is_measured_and_exported_later_is_what_was_trained(distil, monkeyp
     assert measured["by_position"][0]["loss"] < untrained["by_position"][0]["loss"]
     weights = [student.module.state_dict() for student in (trained.student, distil(plan=plan).student)]
     assert all(torch.equal(tensor, weights[1][name]) for name, tensor in weights[0].items())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"kind": "draft_model", "feature_layers": (), "layers": (0, 2)}],
+    ids=["draft_head", "draft_model"],
+)
+def test_a_training_can_go_on_from_a_draft(distil, options):
+    plan = Plan(epochs=2, tokens_per_batch=100, warmup_steps=2)
+    first = with_text(distil(plan=plan, **options))
+    first.train()
+    draft = read_draft(first.export())
+    again = distil(plan=plan, start_from=draft, work_name="again", **options)
+    trained, taken = (made.module.state_dict() for made in (first.student, again._new_student))
+    assert trained.keys() == taken.keys()
+    for name, weights in trained.items():
+        torch.testing.assert_close(taken[name], weights, rtol=0, atol=float(weights.abs().max()) / 100)
+    again.train()
+    history = read_draft(again.export()).facts.trained["started_from"]
+    assert history["name"] == "d" and history["steps"] == first.trainer.step and len(history["weights_sha256"]) == 64
+    assert (
+        f"Went on from | d (weights {history['weights_sha256'][:12]})"
+        in (again.options.output / "README.md").read_text()
+    )
+
+
+def test_a_training_goes_on_from_its_own_start_only(distil):
+    plan = Plan(epochs=1, tokens_per_batch=100, warmup_steps=2)
+    first = with_text(distil(plan=plan))
+    first.train()
+    draft = read_draft(first.export())
+    with pytest.raises(BadRequest, match="belongs to another training"):
+        distil(plan=plan, start_from=draft).train()
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"feature_layers": (0, 2)}, "reads the layers 1,2: give --feature-layers 1,2"),
+        ({"kind": "draft_model", "feature_layers": (), "layers": (0,)}, "a draft_head, and kind is 'draft_model'"),
+    ],
+)
+def test_a_start_of_another_shape_is_refused(distil, options, sentence):
+    first = with_text(distil(plan=Plan(epochs=0.1, tokens_per_batch=100, warmup_steps=2)))
+    first.train()
+    draft = read_draft(first.export())
+    with pytest.raises(BadRequest, match=sentence):
+        distil(start_from=draft, **options)

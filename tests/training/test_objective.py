@@ -93,8 +93,32 @@ def test_the_targets_probabilities_come_from_its_last_state():
     states, rows = torch.randn(5, 8), torch.randn(VOCAB, 8)
     ids = torch.tensor([1, 4, 20])
     whole = (states @ rows.T).softmax(-1)
-    head = CutHead(ids, rows[ids])
-    torch.testing.assert_close(head.target_probs(states, (states @ rows.T).logsumexp(-1)), whole[:, ids])
+    head = CutHead(ids, rows[ids]).with_context(torch.zeros(1, 5, dtype=torch.int64), 0)
+    chosen = torch.ones(1, 5, dtype=torch.bool)
+    torch.testing.assert_close(head.target_probs(states, (states @ rows.T).logsumexp(-1), chosen), whole[:, ids])
+
+
+def test_a_tied_head_says_the_tokens_that_stand_in_the_text_so_far():
+    states, rows = torch.randn(2, 4, 8), torch.randn(VOCAB, 8)
+    ids = torch.tensor([[1, 7, 4, 9], [9, 4, 7, 7]])  # 7 and 9 are not in the cut
+    cut = torch.tensor([1, 4, 20])
+    head = CutHead(cut, rows[cut], rows).with_context(ids, 0)
+    chosen = torch.ones(2, 4, dtype=torch.bool)
+    whole = (states @ rows.T).softmax(-1).flatten(0, 1)
+    probs = head.target_probs(states.flatten(0, 1), (states @ rows.T).logsumexp(-1).flatten(), chosen)
+    torch.testing.assert_close(probs[:, :3], whole[:, cut])
+    stands = torch.tensor([[[0, 0], [1, 0], [1, 0], [1, 1]], [[0, 1], [0, 1], [1, 1], [1, 1]]]).flatten(0, 1)
+    torch.testing.assert_close(probs[:, 3:], whole[:, [7, 9]] * stands)
+    found = score(head.logits(states.flatten(0, 1), chosen), probs, torch.ones(8), measure=True)
+    assert found.loss.isfinite() and found.overlap <= 8
+
+
+def test_an_output_knows_the_tokens_up_to_its_first_position():
+    rows = torch.randn(VOCAB, 8)
+    cut = torch.tensor([1, 4, 20])
+    head = CutHead(cut, rows[cut], rows).with_context(torch.tensor([[1, 7, 4, 9]]), 1)
+    assert head.sayable.int().tolist() == [[[1, 0], [1, 0], [1, 1]]]
+    assert CutHead(cut, rows[cut]).with_context(torch.tensor([[1, 7, 4, 9]]), 1).sayable.shape == (1, 3, 0)
 
 
 def test_the_probabilities_of_an_int8_target_are_about_its_own(tmp_path):
@@ -102,7 +126,7 @@ def test_the_probabilities_of_an_int8_target_are_about_its_own(tmp_path):
     batch = training.batch([0, 1])
     head = cut_head(num_ids=len(tiny_teacher().embedding))
     known = batch.weights > 0
-    probs = head.target_probs(batch.last_states[known], batch.log_sums[known])
+    probs = head.with_context(batch.ids, 0).target_probs(batch.last_states[known], batch.log_sums[known], known)
     assert probs.sum(-1).sub(1).abs().max() < 0.15
 
 
@@ -116,9 +140,11 @@ def test_each_step_is_scored_where_it_means_something(tmp_path):
     for step, found in enumerate(scores):
         weights = batch.weights[:, 1:].clone()
         weights[:, :step] = 0
-        logits = inputs[step] @ head.rows.T
-        probs = head.target_probs(batch.last_states[:, 1:], batch.log_sums[:, 1:])
-        wanted = score(logits.flatten(0, 1), probs.flatten(0, 1), weights.flatten(), measure=True)
+        every = torch.ones_like(weights, dtype=torch.bool)
+        sayable = head.with_context(batch.ids, 1)
+        logits = sayable.logits(inputs[step].flatten(0, 1), every)
+        probs = sayable.target_probs(batch.last_states[:, 1:].flatten(0, 1), batch.log_sums[:, 1:].flatten(), every)
+        wanted = score(logits, probs, weights.flatten(), measure=True)
         for name in ("loss", "agreement", "overlap", "weight"):
             torch.testing.assert_close(getattr(found, name), getattr(wanted, name), rtol=1e-4, atol=1e-4)
     assert scores[0].weight > scores[1].weight > scores[2].weight

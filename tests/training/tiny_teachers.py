@@ -87,4 +87,4 @@ def new_head_student(
 def cut_head(teacher: Teacher | None = None, num_ids: int = VOCAB_SIZE // 2) -> CutHead:
     teacher = teacher or tiny_teacher()
     ids = torch.arange(0, VOCAB_SIZE, VOCAB_SIZE // num_ids)[:num_ids]
-    return CutHead(ids, teacher.head[ids].contiguous())
+    return CutHead(ids, teacher.head[ids].contiguous(), teacher.head if teacher.is_tied else None)
