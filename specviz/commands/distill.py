@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--start-from", type=Path, metavar="DIR", help="go on with a draft that is trained already, on more text"
     )
     parser.add_argument(
-        "--cut", type=int, default=8192, metavar="N", help="tokens that the draft can say (default 8192)"
+        "--cut", type=int, default=4096, metavar="N", help="tokens that the draft can always say (default 4096)"
     )
     parser.add_argument("--epochs", type=float, default=3.0, metavar="N", help="passes over the text (default 3)")
     parser.add_argument(

@@ -62,7 +62,7 @@ class Options:
     feature_layers: tuple[int, ...] = ()
     layers: tuple[int, ...] = ()
     num_tokens: int = 1_000_000
-    cut: int = 8192
+    cut: int = 4096
     seed: int = 1
     rows: int = 32
     dtype: str = "auto"
@@ -280,8 +280,8 @@ class Distillation:
             self.store.write(shard.number, compute_states(self.teacher.model, shard, self.store.layers, header_length))
 
     def _export(self, metrics: dict[str, Any]) -> Export:
-        counts = self.held_out.token_counts(len(self.teacher.embedding))
-        ids = self.head.vocab_ids.numpy()
+        ids, vocab_size = self.head.vocab_ids.numpy(), len(self.teacher.embedding)
+        says_context = self.head.all_rows is not None
         trained = {
             "data": {
                 "tokens": self.training.num_tokens,
@@ -294,8 +294,9 @@ class Distillation:
             "parameters": sum(parameter.numel() for parameter in self.student.module.parameters()),
             "cut": {
                 "tokens": len(ids),
-                "of": len(self.teacher.embedding),
-                "coverage": float(counts[ids].sum() / max(1, counts.sum())),
+                "of": vocab_size,
+                "coverage": self.held_out.coverage(ids, vocab_size, says_context=False),
+                "coverage_with_context": self.held_out.coverage(ids, vocab_size, says_context=says_context),
             },
             **({} if self.options.start_from is None else {"started_from": history(self.options.start_from)}),
             **metrics,

@@ -78,6 +78,22 @@ class Examples:
             np.add.at(counts, shard.sequence(index)[shard.answer_starts[index] :], 1)
         return counts
 
+    def coverage(self, vocab_ids: np.ndarray, vocab_size: int, *, says_context: bool) -> float:
+        """Share of the answers' tokens that are among `vocab_ids` or, if so asked, stand earlier in their sequence."""
+        in_cut = np.zeros(vocab_size, bool)
+        in_cut[vocab_ids] = True
+        covered = total = 0
+        for number, index in self.places:
+            ids, start = self._shards[number].sequence(index), self._shards[number].answer_starts[index]
+            sayable = in_cut[ids]
+            if says_context:
+                again = np.ones(len(ids), bool)
+                again[np.unique(ids, return_index=True)[1]] = False
+                sayable |= again
+            covered += int(sayable[start:].sum())
+            total += len(ids) - int(start)
+        return covered / max(1, total)
+
     def order(self, epoch: int, seed: int, tokens_per_batch: int) -> list[list[int]]:
         """Which sequences make each batch of an epoch; a function of the arguments."""
         if not self.places:

@@ -38,7 +38,7 @@ def model_card(name: str, kind: str, target: str, trained: dict[str, Any], bench
         f"| Training | {trained['steps']:,} steps of {plan['tokens_per_batch']:,} tokens, {plan['epochs']:g} passes, seed {plan['seed']} |",
         *(f"| Went on from | {line} |" for line in earlier),
         f"| Parameters | {trained['parameters']:,}, in int8 |",
-        f"| Output head | {trained['cut']['tokens']:,} of {trained['cut']['of']:,} tokens; they are {_percent(trained['cut']['coverage'])} of the held-out answers |",
+        f"| Output head | {_output_head(trained['cut'])} |",
         f"| Licence | {licence} |",
         "",
     ]
@@ -78,6 +78,14 @@ def model_card(name: str, kind: str, target: str, trained: dict[str, Any], bench
         ]
         lines.append("")
     return "\n".join(lines)
+
+
+def _output_head(cut: dict[str, Any]) -> str:
+    said = f"{cut['tokens']:,} of {cut['of']:,} tokens; they are {_percent(cut['coverage'])} of the held-out answers"
+    with_context = cut.get("coverage_with_context", cut["coverage"])
+    if with_context == cut["coverage"]:
+        return said
+    return f"{said}, {_percent(with_context)} with those that stand earlier in the text, which the draft can say too"
 
 
 def _earlier(trained: dict[str, Any]) -> Iterator[str]:

@@ -42,7 +42,7 @@ class Plan:
     weight_decay: float = 0.02
     warmup_steps: int = 80
     unroll_steps: int = 3
-    unroll_share: float = 0.35
+    unroll_share: float = 0.25
     later_positions: float = 0.4
     seed: int = 1
 

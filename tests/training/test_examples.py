@@ -103,3 +103,18 @@ def test_a_head_reads_the_layers_that_it_was_made_for(tmp_path, feature_layers):
     list(student.head_inputs(batch, 1))
     expected = torch.stack([features[layer] for layer in feature_layers], 1)
     torch.testing.assert_close(given[0][0], expected, rtol=1e-3, atol=1e-3)
+
+
+def test_coverage_counts_answers_by_the_cut_and_by_what_stands_earlier(tmp_path):
+    shard = corpora.Shard.of(0, [(np.array([5, 6, 7, 5, 9, 9]), 2), (np.array([7, 1, 8]), 1)])
+    examples, held_out = some_examples(tmp_path, [shard])
+    parts = [part for part in (examples, held_out) if len(part)]
+    covered = {
+        says: sum(round(part.coverage(np.array([7]), 20, says_context=says) * _answers(part)) for part in parts)
+        for says in (False, True)
+    }
+    assert covered == {False: 1, True: 3}  # 7; and the second 5 and the second 9
+
+
+def _answers(examples) -> int:
+    return int(examples.token_counts(20).sum())
