@@ -14,7 +14,7 @@ SpecViz.drafterFacts = (() => {
   /** Facts as lists of parts, each a text or a pair of a glossary name and its text. */
   function factsOf(drafter) {
     const facts = [];
-    const { kind, feature_layers: layers, cut_vocab_size: cut, vocab_size: size } = drafter;
+    const { kind, feature_layers: layers, cut_vocab_size: cut, vocab_size: size, says_context: context } = drafter;
     if (kind === "draft_head" && Array.isArray(layers) && layers.length > 0 && layers.every(isCount)) {
       facts.push(["reads the target's ", ["feature_layers", layersIn(layers)]]);
     } else if (kind === "draft_model") {
@@ -22,7 +22,7 @@ SpecViz.drafterFacts = (() => {
     }
     if (isCount(cut) && isCount(size)) {
       facts.push([["distillation", "trained"], " for this target"]);
-      facts.push([["cut_vocab_size", "can say"], ` ${thousands(cut)} of ${thousands(size)} tokens`]);
+      facts.push([["cut_vocab_size", "can say"], ` ${thousands(cut)} of ${thousands(size)} tokens${context === true ? " and those of the text so far" : ""}`]);
     }
     if (isCount(drafter.weight_bytes)) facts.push([weightWords(drafter)]);
     return facts;
@@ -62,10 +62,11 @@ SpecViz.drafterFacts = (() => {
   const texts = (drafter) => factsOf(drafter).map((parts) => parts.map((part) => (Array.isArray(part) ? part[1] : part)).join(""));
 
   /** Why a drafter could not have said a token, where the trace tells: its probability is exactly 0, and the vocabulary is cut. */
-  function whyNeverDrafted({ cut_vocab_size: cut, vocab_size: size }, token) {
+  function whyNeverDrafted({ cut_vocab_size: cut, vocab_size: size, says_context: context }, token) {
     if (!isCount(cut) || !isCount(size) || !token || !isNumber(token.draft_prob) || token.draft_prob !== 0) return "";
     const words = SpecViz.sentence.quoted(token);
-    return `The drafter could not have said ${words}: it is not among the ${thousands(cut)} of ${thousands(size)} tokens that it knows, so its draft probability is 0.`;
+    const nor = context === true ? " and does not stand in the text before" : "";
+    return `The drafter could not have said ${words}: it is not among the ${thousands(cut)} of ${thousands(size)} tokens that it knows${nor}, so its draft probability is 0.`;
   }
 
   return { nodes, texts, whyNeverDrafted };

@@ -1,4 +1,4 @@
-"""A vocabulary cut to the tokens that a draft can say: all others have probability 0."""
+"""A vocabulary cut to the tokens that a draft can say: all others have probability 0, but for those of its own text."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from specviz.engine.context_tokens import ContextTokens, TiedRows
 from specviz.engine.language_model import ForwardOutput, KVCache, LanguageModel
 
 
@@ -17,13 +18,24 @@ class CutVocabulary:
     Args:
         ids: [n] ascending.
         size: of the whole vocabulary, padding included.
+        tied: the other tokens' rows of the output head, where there are any: then those of a text can be said too.
     """
 
-    def __init__(self, ids: Tensor, size: int) -> None:
-        self.ids, self.size = ids.long(), size
+    def __init__(self, ids: Tensor, size: int, tied: TiedRows | None = None) -> None:
+        self.ids, self.size, self._tied = ids.long(), size, tied
+        self._known = frozenset(ids.tolist())
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    @property
+    def says_context(self) -> bool:
+        """Whether tokens outside it can be said where they stand in the text."""
+        return self._tied is not None
+
+    def new_context(self) -> ContextTokens:
+        """The tokens outside it that stand in a text, which is empty yet."""
+        return ContextTokens(self._known, self._tied)
 
     def widen(self, logits: Tensor) -> Tensor:
         """[rows, n] -> [rows, size], with -inf for the tokens that are not left."""
@@ -31,11 +43,35 @@ class CutVocabulary:
         return whole.index_copy_(1, self.ids, logits)
 
 
+class CutModelCache:
+    """Implements `language_model.KVCache` for a `CutVocabularyModel`.
+
+    Attributes:
+        inner: of the model whose head was cut.
+        context: the tokens outside the cut that stand in the text of its positions.
+    """
+
+    def __init__(self, inner: KVCache, context: ContextTokens) -> None:
+        self.inner, self.context = inner, context
+
+    @property
+    def length(self) -> int:
+        return self.inner.length
+
+    @property
+    def num_bytes(self) -> int:
+        return self.inner.num_bytes
+
+    def truncate(self, length: int) -> None:
+        self.inner.truncate(length)
+        self.context.truncate(length)
+
+
 class CutVocabularyModel:
     """A language model whose head was cut, as a `LanguageModel` over the whole vocabulary.
 
     Args:
-        model: its logits are over `cut`.
+        model: its logits are over `cut`; features of its last layer are what its head is given.
         num_params, weight_bytes: what it adds to its target.
         cut_facts: what there is to tell of the cut, and of what it uses of its target's and is counted there.
     """
@@ -59,19 +95,29 @@ class CutVocabularyModel:
         self.num_params, self.weight_bytes = num_params, weight_bytes
         self.cut_facts = cut_facts
 
-    def new_cache(self) -> KVCache:
-        return self._model.new_cache()
+    def new_cache(self) -> CutModelCache:
+        return CutModelCache(self._model.new_cache(), self._cut.new_context())
 
+    @torch.no_grad()
     def forward(
         self,
         token_ids: Sequence[int],
-        cache: KVCache,
+        cache: CutModelCache,
         *,
         num_logits: int | None = None,
         feature_layers: tuple[int, ...] = (),
     ) -> ForwardOutput:
-        output = self._model.forward(token_ids, cache, num_logits=num_logits, feature_layers=feature_layers)
-        return ForwardOutput(self._cut.widen(output.logits), output.features)
+        num_logits = len(token_ids) if num_logits is None else num_logits
+        context = cache.context
+        context.read(token_ids, cache.length)
+        needs_states = num_logits > 0 and len(context) > 0 and self.num_layers not in feature_layers
+        layers = (*feature_layers, self.num_layers) if needs_states else feature_layers
+        output = self._model.forward(token_ids, cache.inner, num_logits=num_logits, feature_layers=layers)
+        logits = self._cut.widen(output.logits)
+        if num_logits and len(context):
+            states = output.features[self.num_layers][len(token_ids) - num_logits :]
+            context.say(states, cache.length - num_logits, logits)
+        return ForwardOutput(logits, {layer: output.features[layer] for layer in feature_layers})
 
     def synchronize(self) -> None:
         self._model.synchronize()

@@ -1,7 +1,7 @@
 """The weights of a draft folder: read, checked, and given as they are or as plain numbers.
 
 Tensors of `weights.safetensors` (and `weights-2.safetensors`, ..., where one file would be too large): `vocab_ids` int32 [n] ascending, the part of the vocabulary that the draft
-can say; norms float32; a matrix [out, in] as int8 with `NAME.scales` float32 [out] beside it, or as float16
+can always say; norms float32; a matrix [out, in] as int8 with `NAME.scales` float32 [out] beside it, or as float16
 or float32. A draft head has the parameters of `DraftHeadNet`, a draft model those of `lean_weights.py` by
 layer. The embedding is the target's and not in the file; nor is the output head, where it is the embedding's
 rows at `vocab_ids`: a target that does not tie the two has a matrix `head` [n, hidden] in the file.

@@ -20,7 +20,7 @@ class HeadOutput:
     """What the head makes of its newest entry.
 
     Attributes:
-        logits: [1, vocab] of the token two after the entry's; -inf for the tokens that it cannot say.
+        logits: [1, vocab] of the token two after the entry's; -inf for the tokens that it cannot say (see `cut_vocabulary.py`).
         state: [1, hidden], stands for the features of the next token, which the target has not seen yet.
     """
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from specviz.engine.context_tokens import TiedRows
 from specviz.engine.cut_vocabulary import CutVocabulary, CutVocabularyModel
 from specviz.engine.draft_facts import DraftKind
 from specviz.engine.draft_files import DraftFile, read_draft, shipped_for
@@ -106,7 +107,7 @@ def _lean_head(file: DraftFile, target: LanguageModel) -> DraftHeadModel:
         sines=sines,
         down_digits=facts.down_digits if file.is_int8 else 1,
     )
-    cut = CutVocabulary(file.vocab_ids, facts.vocab_size)
+    cut = _cut_vocabulary(file, target, torch.float32, _smoothing(file, target))
     return LeanHead(
         weights, head_shape(file), cut, name=facts.name, num_params=file.num_params, cut_facts=_cut_facts(file, target)
     )
@@ -116,7 +117,7 @@ def _torch_head(file: DraftFile, target: LanguageModel, dtype: torch.dtype) -> D
     from specviz.engine.torch_head import TorchHead
 
     facts, device = file.facts, target.device
-    cut = CutVocabulary(file.vocab_ids.to(device), facts.vocab_size)
+    cut = _cut_vocabulary(file, target, dtype)
     head = target.embedding[cut.ids] if file.is_tied else file.floats()["head"]
     return TorchHead(
         head_network(file).to(device, dtype),
@@ -160,7 +161,7 @@ def _lean_model(file: DraftFile, target: LanguageModel) -> LanguageModel:
     )
     dtype = torch.int8 if file.is_int8 else torch.float32
     model = LeanModel(weights, facts.name, None, dtype, file.num_params)
-    return _cut_model(model, file, target, model.precision)
+    return _cut_model(model, file, target, torch.float32, model.precision)
 
 
 def _transformers_model(
@@ -181,11 +182,13 @@ def _transformers_model(
             f"draft_precision is {quantized or str(dtype)!r}, which {file.facts.name} cannot have here ({first_line}): "
             "choose auto or float32."
         ) from error
-    return _cut_model(model, file, target, quantized or model.precision)
+    return _cut_model(model, file, target, dtype, quantized or model.precision)
 
 
-def _cut_model(model: LanguageModel, file: DraftFile, target: LanguageModel, precision: str) -> CutVocabularyModel:
-    cut = CutVocabulary(file.vocab_ids.to(target.device), file.facts.vocab_size)
+def _cut_model(
+    model: LanguageModel, file: DraftFile, target: LanguageModel, state_dtype: torch.dtype, precision: str
+) -> CutVocabularyModel:
+    cut = _cut_vocabulary(file, target, state_dtype)
     shares = model.embedding.data_ptr() == target.embedding.data_ptr()  # in another dtype it has a copy
     cut_facts = _cut_facts(file, target) | ({} if shares else {"shared_weight_bytes": 0})
     return CutVocabularyModel(
@@ -198,19 +201,30 @@ def _cut_model(model: LanguageModel, file: DraftFile, target: LanguageModel, pre
     )
 
 
-def _cut_facts(file: DraftFile, target: LanguageModel) -> dict[str, int]:
+def _cut_vocabulary(
+    file: DraftFile, target: LanguageModel, dtype: torch.dtype, factors: Tensor | None = None
+) -> CutVocabulary:
+    """What the draft can say.
+
+    Args:
+        dtype: of what its output head is given.
+        factors: see `TiedRows`.
+    """
+    tied = TiedRows(target.embedding, dtype, target.device, factors) if file.is_tied else None
+    return CutVocabulary(file.vocab_ids.to(target.device), file.facts.vocab_size, tied)
+
+
+def _cut_facts(file: DraftFile, target: LanguageModel) -> dict[str, int | bool]:
     return {
         "cut_vocab_size": len(file.vocab_ids),
         "vocab_size": file.facts.vocab_size,
+        "says_context": file.is_tied,
         "shared_weight_bytes": _num_bytes(target.embedding),
     }
 
 
 def _lean_output(file: DraftFile, target: LanguageModel) -> tuple[Tensor, Float32Linear | Int8Linear]:
-    """The final norm, and the output head: in 8 bits where both the draft and its target are.
-
-    The target's embedding is smoothed for that as the target's own head is, whose input is of the same kind.
-    """
+    """The final norm, and the output head: in 8 bits where both the draft and its target are."""
     from specviz.engine.int8_weights import round_nearest
     from specviz.engine.row_linear import Float32Linear, Int8Linear
 
@@ -218,11 +232,21 @@ def _lean_output(file: DraftFile, target: LanguageModel) -> tuple[Tensor, Float3
     if not file.is_tied:
         return final_norm, _linear(file, "head")
     rows = target.embedding[file.vocab_ids].float()
-    if not (file.is_int8 and target.dtype == torch.int8):
+    factors = _smoothing(file, target)
+    if factors is None:
         return final_norm, Float32Linear(rows)
-    factors = torch.from_numpy(target.weights.feature_norm / target.weights.final_norm)
-    factors = torch.where(factors.isfinite() & (factors != 0), factors, torch.ones_like(factors))
     return final_norm / factors, Int8Linear(*round_nearest(rows * factors))
+
+
+def _smoothing(file: DraftFile, target: LanguageModel) -> Tensor | None:
+    """What a tied output head's input is divided by and its rows are multiplied by, where it is in 8 bits.
+
+    The target's own head is smoothed so, whose input is of the same kind.
+    """
+    if not (file.is_tied and file.is_int8 and target.dtype == torch.int8):
+        return None
+    factors = torch.from_numpy(target.weights.feature_norm / target.weights.final_norm)
+    return torch.where(factors.isfinite() & (factors != 0), factors, torch.ones_like(factors))
 
 
 def _linear(file: DraftFile, name: str) -> Float32Linear | Int8Linear:

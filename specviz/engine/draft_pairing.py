@@ -44,9 +44,10 @@ def _kind_reason(draft: DraftFile) -> Reason:
 
 
 def _vocabulary_reason(draft: DraftFile) -> Reason:
+    context = " and those that stand in its text" if draft.is_tied else ""
     text = (
-        f"It can say {len(draft.vocab_ids)} of the target's {draft.facts.vocab_size} tokens; the others it never drafts, "
-        "and the target says them all the same."
+        f"It can say {len(draft.vocab_ids)} of the target's {draft.facts.vocab_size} tokens{context}; the others it never "
+        "drafts, and the target says them all the same."
     )
     return Reason("vocabulary_width", "ok", text)
 

@@ -1,4 +1,4 @@
-"""What the lean draft head does before its layer, compiled with numba; see `lean_kernels.py` for the rules."""
+"""What the lean draft head does around its layer, compiled with numba; see `lean_kernels.py` for the rules."""
 
 from __future__ import annotations
 
@@ -45,3 +45,13 @@ def join_rows(states, state_scales, embeddings, state_norm, token_norm, epsilon,
         _norm_into(states[r], state_scales[r], state_norm, epsilon, out[r, :hidden])
         _norm_into(embeddings[r], np.float32(1), token_norm, epsilon, out[r, hidden:])
         scales[r] = _shrink(out[r])
+
+
+@njit(**_OPTIONS)
+def say_more(state, scale, rows, token_ids, logits):
+    """The logits of a few more tokens, into their places in `logits` [vocab]: state * scale times rows [tokens, hidden]."""
+    for t in range(rows.shape[0]):
+        dot = np.float32(0)
+        for i in range(state.shape[0]):
+            dot += state[i] * rows[t, i]
+        logits[token_ids[t]] = dot * scale

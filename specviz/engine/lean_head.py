@@ -1,4 +1,4 @@
-"""The draft head on a CPU: six matrix products and seven compiled kernels for a drafted token.
+"""The draft head on a CPU: six matrix products and eight compiled kernels for a drafted token.
 
 Only the newest entry's output is ever asked for, and in a single layer nothing else depends on the attention:
 of all other entries a pass makes the keys and values, and no more.
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from specviz.engine import head_kernels, lean_kernels
+from specviz.engine.context_tokens import ContextTokens
 from specviz.engine.cut_vocabulary import CutVocabulary
 from specviz.engine.draft_head import HeadOutput
 from specviz.engine.draft_head_net import HeadShape
@@ -69,6 +70,18 @@ class LeanHeadWeights:
         return sum(product.num_bytes for product in products) + sum(norm.nbytes for norm in norms)
 
 
+class LeanHeadCache(LeanKVCache):
+    """A lean cache of one layer, which knows the tokens outside the cut vocabulary that stand in its text."""
+
+    def __init__(self, shape: HeadShape, max_positions: int, context: ContextTokens) -> None:
+        super().__init__(1, shape.kv_heads, shape.head_dim, max_positions)
+        self.context = context
+
+    def truncate(self, length: int) -> None:
+        super().truncate(length)
+        self.context.truncate(length)
+
+
 class LeanHead:
     """See `specviz.engine.draft_head.DraftHeadModel`.
 
@@ -100,12 +113,12 @@ class LeanHead:
         self.device = torch.device("cpu")
         self.cut_facts = cut_facts
 
-    def new_cache(self) -> LeanKVCache:
-        return LeanKVCache(1, self.shape.kv_heads, self.shape.head_dim, self.max_positions)
+    def new_cache(self) -> LeanHeadCache:
+        return LeanHeadCache(self.shape, self.max_positions, self._cut.new_context())
 
     @torch.no_grad()
     def read(
-        self, features: Tensor, next_ids: Sequence[int], cache: LeanKVCache, *, wants_output: bool = True
+        self, features: Tensor, next_ids: Sequence[int], cache: LeanHeadCache, *, wants_output: bool = True
     ) -> HeadOutput | None:
         room = self._room(len(next_ids), cache)
         head_kernels.fuse_rows(
@@ -115,7 +128,7 @@ class LeanHead:
         return self._extend(states, room["scales"].array, next_ids, cache, room, wants_output)
 
     @torch.no_grad()
-    def go_on(self, state: Tensor, next_id: int, cache: LeanKVCache) -> HeadOutput:
+    def go_on(self, state: Tensor, next_id: int, cache: LeanHeadCache) -> HeadOutput:
         room = self._room(1, cache)
         return self._extend(state.numpy(), ONE, [next_id], cache, room, wants_output=True)
 
@@ -124,7 +137,7 @@ class LeanHead:
         states: np.ndarray,
         state_scales: np.ndarray,
         next_ids: Sequence[int],
-        cache: LeanKVCache,
+        cache: LeanHeadCache,
         room: dict[str, _Shared],
         wants_output: bool,
     ) -> HeadOutput | None:
@@ -151,6 +164,7 @@ class LeanHead:
         if num_kept:
             lean_kernels.keep_rows(qkv[:num_kept], scales[:num_kept], start, *tables, keys, values)
         cache.advance(rows)
+        cache.context.read(next_ids, start)
         if not wants_output:
             return None
         x, hidden, scales = x[-1:], room["hidden"].array[:1], scales[-1:]
@@ -171,8 +185,11 @@ class LeanHead:
         lean_kernels.gate_rows(gate_up, scales, room["wide"].array, scales)
         down = weights.down(room["wide"].tensor).numpy()
         lean_kernels.add_norm_rows(x, down, scales, weights.final_norm, epsilon, hidden, scales)
-        logits = weights.head(room["hidden"].tensor[:1]).mul_(float(scales[0]))
-        return HeadOutput(self._cut.widen(logits), torch.from_numpy(x))
+        logits = self._cut.widen(weights.head(room["hidden"].tensor[:1]).mul_(float(scales[0])))
+        if self._cut.says_context:
+            more_rows, more_ids = (part.numpy() for part in cache.context.rows_and_ids())
+            head_kernels.say_more(hidden[0], scales[0], more_rows, more_ids, logits.numpy()[0])
+        return HeadOutput(logits, torch.from_numpy(x))
 
     @property
     def _epsilon(self) -> np.float32:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from specviz.engine.context_tokens import ContextTokens
 from specviz.engine.cut_vocabulary import CutVocabulary
 from specviz.engine.draft_head import HeadOutput
 from specviz.engine.draft_head_net import DraftHeadNet
@@ -21,14 +22,16 @@ class TorchHeadCache:
 
     Attributes:
         keys, values: [kv_heads, capacity, head_dim].
+        context: the tokens outside the cut vocabulary that stand in its text.
     """
 
-    def __init__(self, net: DraftHeadNet) -> None:
+    def __init__(self, net: DraftHeadNet, context: ContextTokens) -> None:
         shape = net.shape
         self.keys, self.values = (
             net.qkv.new_zeros(shape.kv_heads, FIRST_CAPACITY, shape.head_dim, requires_grad=False) for _ in range(2)
         )
         self.length = 0
+        self.context = context
 
     @property
     def num_bytes(self) -> int:
@@ -38,9 +41,11 @@ class TorchHeadCache:
     def truncate(self, length: int) -> None:
         assert 0 <= length <= self.length, f"a cache of {self.length} entries is never cut to {length}"
         self.length = length
+        self.context.truncate(length)
 
-    def append(self, keys: Tensor, values: Tensor) -> None:
-        """Add entries, each [rows, kv_heads, head_dim]."""
+    def append(self, keys: Tensor, values: Tensor, next_ids: Sequence[int]) -> None:
+        """Add entries, each [rows, kv_heads, head_dim], with the tokens that they were made of."""
+        self.context.read(next_ids, self.length)
         end = self.length + len(keys)
         if end > self.keys.shape[1]:
             more = max(end, 2 * self.keys.shape[1]) - self.keys.shape[1]
@@ -86,7 +91,7 @@ class TorchHead:
         self.kv_bytes_per_position = 2 * net.shape.kv_width * net.qkv.element_size()
 
     def new_cache(self) -> TorchHeadCache:
-        return TorchHeadCache(self._net)
+        return TorchHeadCache(self._net, self._cut.new_context())
 
     @torch.no_grad()
     def read(
@@ -106,7 +111,7 @@ class TorchHead:
         embeddings = self._embedding[list(next_ids)].to(self.device, self.dtype)
         x = net.joined(states, embeddings)
         queries, keys, values = net.queries_keys_values(x, torch.arange(start, start + rows, device=self.device))
-        cache.append(keys, values)
+        cache.append(keys, values, next_ids)
         if not wants_output:
             return None
         attended = functional.scaled_dot_product_attention(
@@ -116,5 +121,7 @@ class TorchHead:
             enable_gqa=True,
         )
         state = net.finished(x[-1:], attended[0].transpose(0, 1).flatten(1))
-        logits = functional.linear(net.head_input(state), self._head)
-        return HeadOutput(self._cut.widen(logits), state)
+        head_input = net.head_input(state)
+        logits = self._cut.widen(functional.linear(head_input, self._head))
+        cache.context.say(head_input, cache.length - 1, logits)
+        return HeadOutput(logits, state)

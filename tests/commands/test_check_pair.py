@@ -44,6 +44,21 @@ def test_a_draft_of_this_target(kind, make, target, tmp_path, capsys):
     assert memory["kv_bytes_per_1000_tokens"] == 1000 * 2 * 4 * 24 * file.facts.num_layers
 
 
+def test_whether_it_can_say_its_text_is_told(tmp_path, capsys):
+    module = build_model("llama", tie_word_embeddings=True)
+    module.save_pretrained(tmp_path / "target")
+    byte_level_tokenizer().save_pretrained(tmp_path / "target")
+    folder = save_draft(tmp_path / "draft", random_head(module, some_vocab_ids(100)))
+    (text,) = [
+        reason["text"]
+        for reason in verdict(capsys, str(tmp_path / "target"), folder)["reasons"]
+        if reason["topic"] == "vocabulary_width"
+    ]
+    assert (
+        f"100 of the target's {VOCAB_SIZE} tokens and those that stand in its text; the others it never drafts" in text
+    )
+
+
 def test_a_draft_of_another_target_is_refused(target, tmp_path, capsys):
     folder = save_draft(tmp_path / "draft", random_head(build_model("llama", seed=8)))
     found = verdict(capsys, target, folder)

@@ -22,10 +22,10 @@ from specviz.engine.kv_memory import KVMemory
 from specviz.engine.language_model import LanguageModel
 from specviz.engine.prefill import CHUNK_TOKENS
 from specviz.errors import BadRequest
-from tests.draft_folders import bigram_head, bigram_target, extended_head, random_head
+from tests.draft_folders import bigram_head, bigram_target, extended_head, random_head, some_vocab_ids
 from tests.engine.lean_models import float32_of, int8_of
 from tests.engine.runs import finished, generate_ids, new_ids, rounds, run_events, statuses, tiny_draft, tiny_target
-from tests.tiny_models import MAX_POSITIONS, tiny_model
+from tests.tiny_models import MAX_POSITIONS, build_model, tiny_model
 
 PROMPT = [5, 6, 7, 8, 9]
 CLOSE = {"atol": 2e-4, "rtol": 2e-4}
@@ -94,8 +94,8 @@ class WatchedHead:
 
 def check_against_recomputation(file: DraftFile, watched: WatchedHead, text: list[int], module) -> None:
     """Every call's answer, and what the cache held before it, from a whole pass over the text as it stood."""
-    net, head = head_network(file), file.floats()["head"]
-    embedding = module.get_input_embeddings().weight
+    net, embedding = head_network(file), module.get_input_embeddings().weight
+    head = embedding if file.is_tied else file.floats()["head"]
     with torch.no_grad():
         hidden = module(torch.tensor([text]), output_hidden_states=True).hidden_states
         fused = net.fused(torch.stack([hidden[layer][0] for layer in file.facts.feature_layers], 1))
@@ -114,7 +114,12 @@ def check_against_recomputation(file: DraftFile, watched: WatchedHead, text: lis
         for held, expected in zip(call.held, (keys, values), strict=True):
             torch.testing.assert_close(held, expected[:, : call.start], **CLOSE)
         if call.output is not None:
-            torch.testing.assert_close(call.output.logits[0, file.vocab_ids], logits[-1], **CLOSE)
+            can = file.vocab_ids
+            if file.is_tied:
+                can = torch.tensor(sorted({*can.tolist(), *ids[1:]}))
+                logits = logits[:, can]
+            torch.testing.assert_close(call.output.logits[0, can], logits[-1], **CLOSE)
+            assert int(call.output.logits.isfinite().sum()) == len(can)
             chain.append(states[-1:])
 
 
@@ -152,6 +157,24 @@ def test_a_head_that_knows_nothing_is_recomputed_too():
     events = run_events(target, PROMPT, drafter=DraftHead(watched), drafter_kind="draft_head", max_new_tokens=30)
     check_against_recomputation(file, watched, PROMPT + new_ids(events), module)
     assert finished(events)["counts"]["rejected"] > 10
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("precision", ["auto", "float32"], ids=["lean head", "torch head"])
+def test_a_head_that_says_its_text_too_is_recomputed_turn_after_turn(precision, temperature):
+    """What it can say is what its text says then, whatever was drafted and taken back, and in kept caches too."""
+    module = build_model("llama", tie_word_embeddings=True)
+    target, file, memory = float32_of(module), random_head(module, some_vocab_ids(30)), KVMemory()
+    watched = WatchedHead(drafter_of(file, target, precision).model)
+    text, num_drafted = [5, 6, 7, 300], 0
+    for more in ([301], [302, 303], [8]):
+        prompt = [*text[:-2], *more]
+        watched.calls.clear()
+        events = turn(target, memory, prompt, "draft_head", DraftHead(watched), temperature=temperature, seed=1)
+        text = prompt + new_ids(events)
+        check_against_recomputation(file, watched, text, module)
+        num_drafted += sum(token["id"] not in file.vocab_ids for event in rounds(events) for token in event["draft"])
+    assert watched.calls[0].start > 10 and num_drafted > 0
 
 
 # --- what it says is what the target says -------------------------------------------------------

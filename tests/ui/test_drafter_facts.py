@@ -20,11 +20,12 @@ MODEL = {
     "kind": "draft_model", "name": "a-model", "precision": "float32", "num_layers": 3, "num_params": 10_600_000,
     "weight_bytes": 61_000_000, "kv_bytes_per_position": 4608, **CUT, "shared_weight_bytes": 0,
 }  # fmt: skip
+TIED_HEAD = {**HEAD, "says_context": True}
 HUB_MODEL = {"kind": "draft_model", "name": "x/y", "dtype": "bfloat16", "num_layers": 30, "weight_bytes": 270_000_000}
 STRANGE = [
     {**HEAD, "feature_layers": value, "cut_vocab_size": "many", "weight_bytes": -1}
     for value in (None, [], "8", [8, "x"], [True], [1.5])
-]
+] + [{**HEAD, "says_context": value} for value in (False, "yes", 1, None)]
 OTHERS = [
     {"kind": "prompt_lookup", "name": "prompt lookup"},
     {"kind": "none", "name": "none"},
@@ -52,7 +53,9 @@ def head_run(**correction: Any) -> list[dict[str, Any]]:
     return [started(drafter="draft_head") | {"drafter": HEAD}, prefill(), *rounds, finished(rounds)]
 
 
-@pytest.mark.parametrize("drafter", [HEAD, MODEL, HUB_MODEL, *STRANGE, *OTHERS], ids=lambda each: each["kind"])
+@pytest.mark.parametrize(
+    "drafter", [HEAD, TIED_HEAD, MODEL, HUB_MODEL, *STRANGE, *OTHERS], ids=lambda each: each["kind"]
+)
 def test_the_stage_and_the_terminal_say_the_same_of_a_drafter(drafter, in_node):
     assert in_node("return SpecViz.drafterFacts.texts(data)", drafter) == drafter_facts(drafter)
 
@@ -62,6 +65,11 @@ def test_a_head_says_what_it_reads_what_it_can_say_and_what_it_takes():
         "reads the target's layers 8, 18 and 30; trained for this target; can say 8,192 of 49,152 tokens; "
         "int8 weights, 10.0 MB (measured), beside the target's embedding, which it shares"
     )
+
+
+def test_a_head_that_can_say_its_text_says_so():
+    assert "can say 8,192 of 49,152 tokens and those of the text so far" in drafter_facts(TIED_HEAD)
+    assert not any("so far" in fact for drafter in (HEAD, *STRANGE) for fact in drafter_facts(drafter))
 
 
 def test_a_draft_model_of_the_family_is_told_from_any_other():
@@ -88,6 +96,14 @@ def test_why_a_token_is_never_drafted_is_told_only_where_the_trace_knows(prob, d
         "draft probability is 0."
         if is_told
         else ""
+    )
+
+
+def test_a_head_that_can_say_its_text_could_not_say_what_does_not_stand_in_it(in_node):
+    given = {"drafter": TIED_HEAD, "token": extra("correction", 501, " Zephyr", draft_prob=0)}
+    assert in_node("return SpecViz.drafterFacts.whyNeverDrafted(data.drafter, data.token)", given) == (
+        "The drafter could not have said ' Zephyr': it is not among the 8,192 of 49,152 tokens that it knows and does not "
+        "stand in the text before, so its draft probability is 0."
     )
 
 
