@@ -13,6 +13,7 @@ from typing import Any, Literal
 from specviz.errors import BadRequest
 
 DRAFTER_KINDS = ("draft_model", "prompt_lookup", "early_exit", "draft_head", "none")
+EXIT_HEADS = ("auto", "translators", "plain")
 TRACE_DETAILS = ("full", "light", "none")
 DTYPES = ("auto", "bfloat16", "float16", "float32")
 DRAFT_PRECISIONS = (*DTYPES, "int8", "int4")
@@ -29,9 +30,12 @@ class RunSettings:
 
     Attributes:
         drafter: what proposes, one of `DRAFTER_KINDS`; "none" is plain decoding.
-        num_draft_tokens: k, draft tokens asked for per round; "auto" drafts up to
-            `max_draft_tokens` while the draft's top probability stays at `draft_threshold` or more.
+        num_draft_tokens: k, draft tokens asked for per round; "auto" drafts one token, and goes on up to
+            `max_draft_tokens` while the product of the draft's top probabilities so far, which is how probable it
+            holds its whole draft to stand, is at least `draft_threshold`.
         exit_layer: E, how many of the target's layers draft (early_exit only); null = a third.
+        exit_heads: what reads the drafts out (early_exit only), one of `EXIT_HEADS`; "auto" takes translators where there
+            are some for the target.
         max_ngram, min_ngram: longest and shortest suffix that prompt_lookup looks for, in tokens.
         temperature: 0 (or under 1e-5) is greedy.
         top_k: 0 is off. top_p: 1.0 is off. repetition_penalty: 1.0 is off.
@@ -51,6 +55,7 @@ class RunSettings:
     max_draft_tokens: int = 8
     draft_threshold: float = 0.4
     exit_layer: int | None = None
+    exit_heads: str = "auto"
     max_ngram: int = 4
     min_ngram: int = 2
     temperature: float = 0.0
@@ -81,6 +86,7 @@ class RunSettings:
         _real("draft_threshold", self.draft_threshold, 0.0, 1.0)
         if self.exit_layer is not None:
             _whole("exit_layer", self.exit_layer, 1, 10_000)
+        _one_of("exit_heads", self.exit_heads, EXIT_HEADS)
         _whole("max_ngram", self.max_ngram, 1, 64)
         _whole("min_ngram", self.min_ngram, 1, self.max_ngram)
         _real("temperature", self.temperature, 0.0, 1000.0)

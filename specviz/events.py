@@ -128,6 +128,30 @@ class TargetInfo(TypedDict):
     max_positions: NotRequired[int | None]
 
 
+class ExitHeadsInfo(TypedDict):
+    """`cut_vocab_size`: the tokens that confidences are computed over."""
+
+    kind: str
+    name: str
+    cut_vocab_size: int
+    num_params: int
+
+
+class EarlyExitInfo(TypedDict):
+    """How tokens may leave early. `run`: "timed", exits are real; "map", every layer is run and read out.
+
+    `threshold`: null = never. `exit_layers`: after so many layers a token is looked at.
+    """
+
+    run: Literal["timed", "map"]
+    measure: str
+    threshold: float | None
+    threshold_decay: float
+    min_layer: int
+    exit_layers: list[int]
+    heads: ExitHeadsInfo
+
+
 class RunStarted(TypedDict):
     type: Literal["run_started"]
     schema: int
@@ -140,6 +164,7 @@ class RunStarted(TypedDict):
     settings: dict[str, Any]
     versions: dict[str, str]
     check: NotRequired[bool]
+    early_exit: NotRequired[EarlyExitInfo]
 
 
 class Prefill(TypedDict):
@@ -160,8 +185,35 @@ class RoundSeconds(TypedDict):
     other: float
 
 
+class TokenExit(TypedDict):
+    """How far through the layers a round's one token went.
+
+    `layer`: layers that were run for it (all of them: it did not leave). `confidences`: of the run's measure, one per exit
+    layer that was looked at, in order. `threshold`: the one in force. `head_seconds`: in exit heads; part of the round's `other`.
+    """
+
+    layer: int
+    confidences: list[float]
+    threshold: float | None
+    head_seconds: float
+
+
+class LayerMap(TypedDict):
+    """What every layer would have said: lists with one entry a layer, the first for layer 1; null where no head reads it.
+
+    `measures`: top1, gap, entropy (in nats), saturation. The last layer's are the model's own.
+    """
+
+    measures: dict[str, list[float | None]]
+    ids: list[int | None]
+    texts: list[str | None]
+
+
 class Round(TypedDict):
-    """Draft, verify, commit, roll back: one target forward."""
+    """Draft, verify, commit, roll back: one target forward.
+
+    `exit`, `map`: of early-exit runs, whose rounds are one token each, and of those the map runs.
+    """
 
     type: Literal["round"]
     round: int
@@ -172,6 +224,8 @@ class Round(TypedDict):
     committed: list[int]
     cache: Caches
     seconds: RoundSeconds
+    exit: NotRequired[TokenExit]
+    map: NotRequired[LayerMap]
 
 
 class DraftTokenDrawn(TypedDict):
@@ -238,7 +292,11 @@ class FirstDifference(TypedDict):
 
 
 class Identity(TypedDict):
-    """The comparison with plain decoding, when it was made; comes last."""
+    """The comparison with plain decoding, when it was made; comes last.
+
+    Where a difference is a result (early exit): `common_prefix`, tokens up to it, and `same_share`, of this run's tokens those
+    that stand at the same place of the plain run.
+    """
 
     type: Literal["identity"]
     t: NotRequired[float]
@@ -248,6 +306,8 @@ class Identity(TypedDict):
     first_difference: NotRequired[FirstDifference]
     plain_seconds: NotRequired[Seconds]
     plain_tokens: NotRequired[int]
+    common_prefix: NotRequired[int]
+    same_share: NotRequired[float]
     plain_tokens_per_second: NotRequired[float | None]
 
 

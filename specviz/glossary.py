@@ -79,6 +79,44 @@ TERMS: tuple[Term, ...] = (
         f"{LAYERSKIP}; {CALM}",
     ),
     Term(
+        "early-exit decoding",
+        ("early_exit_decoding", "exit"),
+        "Each token leaves the model at the first layer that is sure enough of it, and the layers after that are not run. "
+        "Nothing checks it, so the text may differ from the full model's.",
+        ("dynamic depth", "adaptive computation"),
+        CALM,
+    ),
+    Term(
+        "exit confidence",
+        ("exit_confidence",),
+        "How sure a layer is, from 0 to 1: the largest probability, the gap between the two largest, 1 minus the entropy over its maximum, "
+        "or how little the state still changed (saturation, a cosine). A token leaves where it reaches the threshold.",
+        ("exit criterion",),
+        CALM,
+    ),
+    Term(
+        "exit heads",
+        ("exit_heads",),
+        "What turns the state after a layer into a distribution over tokens: the model's own last norm and output head, or these "
+        "behind a small trained map for each layer (a translator), since the head was made for the last layer's states.",
+        ("early-exit classifier", "tuned lens", "logit lens"),
+        "Belrose et al., 2023, arXiv 2303.08112",
+    ),
+    Term(
+        "map run",
+        ("exit_map", "map"),
+        "A run of the full model in which every layer is also read out. Its text is plain decoding's; it is slow, and its times mean nothing.",
+        (),
+        OURS,
+    ),
+    Term(
+        "timed run",
+        ("exit_timed",),
+        "An early-exit run whose exits are real: the layers after an exit are not run, and the time that is measured includes the exit heads'.",
+        (),
+        OURS,
+    ),
+    Term(
         "draft head",
         ("draft_head",),
         "A small network that drafts from the target's own inner states: one layer, which takes them for the tokens that were "
@@ -98,6 +136,7 @@ TERMS: tuple[Term, ...] = (
         "cut vocabulary",
         ("cut_vocab_size", "cut_vocabulary"),
         "The part of the target's tokens that a draft can say, to make guessing cheaper. "
+        "A draft that shares the target's output head can say the tokens of the text so far too. "
         "Any other token has draft probability 0: it is never drafted, and comes from the target alone.",
         ("draft vocabulary", "vocabulary trimming"),
         FR_SPEC,
@@ -131,8 +170,8 @@ TERMS: tuple[Term, ...] = (
     Term(
         "adaptive k",
         ("auto", "draft_threshold"),
-        "Drafting on for as long as the drafter is sure enough. It looks only at the distribution before a token is drawn, "
-        "so that the text keeps the target's distribution.",
+        "Drafting on for as long as the drafter is sure enough that its whole draft will stand: the product of its top "
+        "probabilities so far. It looks at distributions, never at the tokens drawn, so that the text keeps the target's distribution.",
         ("dynamic speculation length",),
     ),
     Term(

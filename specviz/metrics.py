@@ -34,6 +34,7 @@ METRIC_NAMES = (
     "tokens_per_second",
     "time_shares",
 )
+EXIT_METRIC_NAMES = ("mean_layers_per_token", "layers_saved", "exit_counts", "mean_head_seconds")
 
 Z_95 = 1.959963984540054  # the 97.5th percentile of the standard normal
 
@@ -48,6 +49,9 @@ class MetricsFold:
         judged_by_position: [longest draft] rounds in which position i was accepted or rejected.
         tokens_per_round: index n = rounds that committed n tokens.
         seconds: time of the rounds by part; None once a round came without times (a served run).
+        exits: early-exit runs: layers that were run for a token -> tokens.
+        head_seconds: time in exit heads.
+        num_layers: of the target, where the run's start has told.
     """
 
     counts: Counts = field(default_factory=lambda: Counts(**dict.fromkeys(COUNT_NAMES, 0)))
@@ -55,24 +59,31 @@ class MetricsFold:
     judged_by_position: list[int] = field(default_factory=list)
     tokens_per_round: list[int] = field(default_factory=list)
     seconds: dict[str, float] | None = field(default_factory=lambda: {"draft": 0.0, "verify": 0.0, "other": 0.0})
+    exits: dict[int, int] = field(default_factory=dict)
+    head_seconds: float = 0.0
+    num_layers: int | None = None
 
     def add(self, event: Event) -> MetricsFold:
-        """Take in one event; every type but `round` changes nothing. Returns itself."""
+        """Take in one event; every type but `run_started` and `round` changes nothing. Returns itself."""
+        if event["type"] == "run_started":
+            self.num_layers = event["target"]["num_layers"]
         if event["type"] == "round":
             self._add_statuses(event)
             self._add_committed(event)
             self._add_seconds(event)
+            self._add_exit(event)
         return self
 
     def metrics(self) -> dict[str, Any]:
-        """All of `METRIC_NAMES`, from the sums so far."""
-        return metrics_from_counts(
+        """All of `METRIC_NAMES`, and of an early-exit run all of `EXIT_METRIC_NAMES`, from the sums so far."""
+        metrics = metrics_from_counts(
             self.counts,
             accepted_by_position=self.accepted_by_position,
             judged_by_position=self.judged_by_position,
             tokens_per_round=self.tokens_per_round,
             seconds=self.seconds,
         )
+        return metrics | exit_metrics(self.exits, self.head_seconds, self.num_layers) if self.exits else metrics
 
     def _add_statuses(self, event: Round) -> None:
         missing = len(event["draft"]) - len(self.judged_by_position)
@@ -92,6 +103,11 @@ class MetricsFold:
             self.counts[EXTRA_COUNTS[event["extra"]["kind"]]] += 1
         self.tokens_per_round.extend([0] * (num_committed + 1 - len(self.tokens_per_round)))
         self.tokens_per_round[num_committed] += 1
+
+    def _add_exit(self, event: Round) -> None:
+        if (left := event.get("exit")) is not None:
+            self.exits[left["layer"]] = self.exits.get(left["layer"], 0) + 1
+            self.head_seconds += left["head_seconds"]
 
     def _add_seconds(self, event: Round) -> None:
         for name in self.seconds or ():
@@ -145,6 +161,27 @@ def metrics_from_counts(
     metrics["tokens_per_second"] = ratio(counts["committed"], total_seconds)
     metrics["time_shares"] = {part: s / total_seconds for part, s in seconds.items()} if total_seconds > 0 else None
     return metrics
+
+
+def exit_metrics(exits: dict[int, int], head_seconds: float, num_layers: int | None) -> dict[str, Any]:
+    """The metrics that early-exit runs have besides, by the names of `EXIT_METRIC_NAMES`.
+
+    `layers_saved` is the share of the target's layers that were not run, of all its layers for all tokens (what a
+    skipped layer's keys and values cost is not in it); `mean_head_seconds` is per token.
+
+    Args:
+        exits: layers that were run for a token -> tokens.
+        num_layers: of the target; None where it is not known.
+    """
+    num_tokens = sum(exits.values())
+    mean_layers = ratio(sum(layer * tokens for layer, tokens in exits.items()), num_tokens)
+    is_known = num_layers is not None and num_layers > 0 and mean_layers is not None
+    return {
+        "mean_layers_per_token": mean_layers,
+        "layers_saved": 1 - mean_layers / num_layers if is_known else None,
+        "exit_counts": {str(layer): exits[layer] for layer in sorted(exits)},
+        "mean_head_seconds": ratio(head_seconds, num_tokens),
+    }
 
 
 def count_ratio(name: str, counts: Counts) -> float | None:

@@ -19,6 +19,8 @@ STAGES = {
     "states": "Computing the target's states again",
     "train": "Training the draft",
     "evaluate": "Measuring the draft",
+    "train_exits": "Training the exit heads",
+    "evaluate_exits": "Measuring the exit heads",
 }
 
 

@@ -17,7 +17,10 @@ from specviz.events import SCHEMA_VERSION, Event, Identity, Message, RunFinished
 from specviz.trace.summary import SummaryFold
 
 if TYPE_CHECKING:
+    from specviz.early_exit.exit_heads import ExitHeads
+    from specviz.engine.clock import RunClock
     from specviz.engine.kv_memory import KVMemory
+    from specviz.engine.lazy_drafts import Draft
     from specviz.engine.loader import ModelPair
 
 
@@ -88,10 +91,10 @@ class Run:
             self.prompt["earlier"] = pair.vocabulary.num_earlier_tokens(ids, system, history)
         check_request(pair.target, ids, pair.vocabulary, self.settings, eos)
         self._memory = memory
-        draft = pair.draft_for(settings.drafter) if settings.most_draft_tokens else None
-        self.drafter = make_drafter(pair.target, draft, settings)
+        self.drafter = make_drafter(pair.target, _what_drafts(pair, settings), settings)
         if memory is not None:
             self.prompt["reused"] = self._reusable(memory, ids)
+        self.mode = "speculative" if self.drafter else "plain"
         self._cancelled = threading.Event()
         self._summary = SummaryFold()
         self._has_begun = False
@@ -124,24 +127,12 @@ class Run:
 
     def _all_events(self) -> Iterator[Event]:
         from specviz.engine.clock import RunClock
-        from specviz.engine.speculative import decode
 
         clock = RunClock()
         num_rounds, finished = 0, None
         yield from clock.hand_over(self._started())
         try:
-            for event in decode(
-                self.pair.target,
-                self.drafter,
-                self.prompt["token_ids"],
-                self.pair.vocabulary,
-                self.settings,
-                eos_token_ids=self._eos,
-                is_cancelled=self._cancelled.is_set,
-                live_drafts=self._live_drafts,
-                memory=self._memory,
-                clock=clock,
-            ):
+            for event in self._decoding(clock):
                 num_rounds += event["type"] == "round"
                 finished = event if event["type"] == "run_finished" else None
                 yield event
@@ -152,13 +143,35 @@ class Run:
         if self._check and finished:
             yield self._identity(finished)
 
+    def _decoding(self, clock: RunClock) -> Iterator[Event]:
+        from specviz.engine.speculative import decode
+
+        return decode(
+            self.pair.target,
+            self.drafter,
+            self.prompt["token_ids"],
+            self.pair.vocabulary,
+            self.settings,
+            eos_token_ids=self._eos,
+            is_cancelled=self._cancelled.is_set,
+            live_drafts=self._live_drafts,
+            memory=self._memory,
+            clock=clock,
+        )
+
     def _identity(self, finished: RunFinished) -> Identity:
         """The comparison; a run that has finished well stays finished, also if comparing it fails."""
         from specviz.engine.identity import compare_with_plain
 
         try:
             return compare_with_plain(
-                self.pair, self.prompt["token_ids"], self.settings, self._eos, finished, self._cancelled.is_set
+                self.pair,
+                self.prompt["token_ids"],
+                self.settings,
+                self._eos,
+                finished,
+                self._cancelled.is_set,
+                may_differ=self.mode == "early_exit",
             )
         except Exception as error:
             return {"type": "identity", "against": "plain", "identical": None, "why": _sentence(error)}
@@ -170,7 +183,7 @@ class Run:
             "schema": SCHEMA_VERSION,
             "run_id": uuid.uuid4().hex[:12],
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
-            "mode": "speculative" if self.drafter else "plain",
+            "mode": self.mode,
             "prompt": self.prompt,
             "target": {
                 "name": target.name,
@@ -188,6 +201,18 @@ class Run:
             "versions": {"specviz": __version__, "torch": _version("torch"), "transformers": _version("transformers")},
             "check": self._check,
         }
+
+
+def _what_drafts(pair: ModelPair, settings: RunSettings) -> Draft | ExitHeads | None:
+    """What the drafter of these settings runs beside the target."""
+    if settings.most_draft_tokens == 0:
+        return None
+    if settings.drafter == "early_exit":
+        from specviz.engine.layerwise import require_layerwise
+
+        require_layerwise(pair.target, "drafter is 'early_exit'")
+        return pair.exit_heads.get(pair.target, settings.exit_heads)
+    return pair.draft_for(settings.drafter)
 
 
 def _sentence(error: Exception) -> str:

@@ -7,7 +7,7 @@ forgot to cut, or fed twice, changes the answer. The cache also refuses what the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,7 @@ from transformers import PreTrainedTokenizerFast
 
 from specviz.drafters.base import DraftedToken, RunContext
 from specviz.engine.language_model import ForwardOutput
+from specviz.engine.layerwise import AfterLayer, LayerStates, Onward, go_on
 from specviz.engine.vocabulary import Vocabulary
 
 BYTES_PER_POSITION = 16
@@ -36,7 +37,7 @@ class TableCache:
 
     @property
     def length(self) -> int:
-        return len(self.layers[0])
+        return len(self.layers[-1])
 
     @property
     def ids(self) -> list[int]:
@@ -53,12 +54,8 @@ class TableCache:
         if not 0 <= length <= self.length:
             raise DisciplineError(f"a cache of {self.length} positions was to be cut to {length}")
         for layer in self.layers:
-            del layer[length:]
+            del layer[length:]  # of the first ones also what ran ahead
         self.lengths_after_truncate.append(length)
-
-    def first_layers(self, num_layers: int) -> TableCache:
-        """A view: the same layers, not copies."""
-        return TableCache(self.layers[:num_layers])
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +67,23 @@ class Call:
     num_logits: int
 
 
+@dataclass(frozen=True, slots=True)
+class LayerCall:
+    """One pass layer by layer: from which layer on."""
+
+    token_ids: tuple[int, ...]
+    start: int
+    first_layer: int
+
+
 class TableModel:
-    """`LanguageModel` with logits = table[token before last][last] (or table[last], for a flat table).
+    """`LayerwiseModel` with logits = table[token before last][last] (or table[last], for a flat table).
 
     Attributes:
         table: [vocab, vocab] or [vocab, vocab, vocab] logits; before the first token stands id 0.
         exit_table: what its first layers say, for early exit; the same shape.
         calls: every forward so far.
+        passes: every forward layer by layer.
     """
 
     revision = None
@@ -99,6 +106,7 @@ class TableModel:
         self.name, self.num_layers, self.max_positions = name, num_layers, max_positions
         self.vocab_size = table.shape[-1]
         self.calls: list[Call] = []
+        self.passes: list[LayerCall] = []
         self.caches: list[TableCache] = []
 
     def new_cache(self) -> TableCache:
@@ -141,9 +149,50 @@ class TableModel:
     def synchronize(self) -> None:
         pass
 
-    def first_layers(self, num_layers: int) -> TableModel:
-        table = self.table if num_layers == self.num_layers else self.exit_table
-        return TableModel(table, num_layers=num_layers, max_positions=self.max_positions, name=f"{self.name} exit")
+    @property
+    def embedding(self) -> Tensor:
+        return torch.zeros(self.vocab_size, 1)
+
+    def forward_by_layer(
+        self,
+        token_ids: Sequence[int],
+        cache: TableCache,
+        after_layer: AfterLayer = go_on,
+        *,
+        look_after: Collection[int] = (),
+        paused: LayerStates | None = None,
+    ) -> LayerStates:
+        """States are [rows, 3]: the token before, the token, and the layers that were run."""
+        first = 0 if paused is None else paused.layer
+        token_ids, start = list(token_ids), len(cache.layers[first])
+        for layer in cache.layers[:first]:
+            if layer[start:] != token_ids:
+                raise DisciplineError(f"a pass over {token_ids} was to go on where one over {layer[start:]} had paused")
+        self.passes.append(LayerCall(tuple(token_ids), start, first))
+        before = [cache.layers[first][-1] if start else 0, *token_ids[:-1]]
+        states = torch.tensor([[float(a), float(b), float(first)] for a, b in zip(before, token_ids, strict=True)])
+        if paused is not None and not torch.equal(paused.states, states):
+            raise DisciplineError(f"a pass went on from the states {paused.states.tolist()}, not {states.tolist()}")
+        onward = Onward.NEXT
+        for index in range(first, self.num_layers):
+            if onward is not Onward.PAUSE:
+                cache.layers[index].extend(token_ids)
+            if onward is Onward.NEXT:
+                states[:, 2] = index + 1
+                onward = after_layer(index + 1, states) if index + 1 in look_after else onward
+        return LayerStates(int(states[0, 2]), states)
+
+    def read_out(self, states: Tensor) -> Tensor:
+        tables = [self.table if layer == self.num_layers else self.exit_table for layer in states[:, 2].int()]
+        ids = states[:, :2].long().tolist()
+        rows = [
+            table[last] if table.dim() == 2 else table[before, last]
+            for table, (before, last) in zip(tables, ids, strict=True)
+        ]
+        return torch.stack(rows)
+
+    def cut_read_out(self, vocab_ids: Tensor) -> Callable[[Tensor], Tensor]:
+        return lambda states: self.read_out(states)[:, vocab_ids]
 
     def logits_after(self, ids: Sequence[int]) -> Tensor:
         if self.table.dim() == 2:

@@ -33,6 +33,10 @@ MUST_NOT_LOAD = {
     "ui/": ("torch", "transformers", "accelerate", "optimum", "gguf"),
     "engine/": SCREEN,
     "drafters/": SCREEN,
+    "early_exit/": SCREEN,
+    "early_exit/exit_run.py": (*HEAVY, *SCREEN),
+    "early_exit/exit_settings.py": (*HEAVY, *SCREEN),
+    "early_exit/simulate.py": (*HEAVY, *SCREEN),
     "training/": SCREEN,
 }
 
@@ -110,7 +114,7 @@ def files(*folders: str) -> list[Path]:
     return [path for folder in folders for path in modules_under(folder)]
 
 
-@pytest.mark.parametrize("path", files("engine/", "drafters/"), ids=module_name)
+@pytest.mark.parametrize("path", files("engine/", "drafters/", "early_exit/"), ids=module_name)
 def test_the_engine_never_imports_a_screen_not_even_late(path):
     for module, _ in imports_of(path):
         assert module.partition(".")[0] not in SCREEN
@@ -118,6 +122,7 @@ def test_the_engine_never_imports_a_screen_not_even_late(path):
 
 
 TRANSFORMERS_ONLY_IN = {
+    "engine/hf_layerwise.py",
     "engine/hf_model.py",
     "engine/kv_cache.py",
     "engine/loader.py",
@@ -129,7 +134,7 @@ TRANSFORMERS_ONLY_IN = {
 }
 
 
-@pytest.mark.parametrize("path", files("engine/", "drafters/"), ids=module_name)
+@pytest.mark.parametrize("path", files("engine/", "drafters/", "early_exit/"), ids=module_name)
 def test_transformers_is_imported_only_by_its_adapters(path):
     uses_it = any(module.partition(".")[0] == "transformers" for module, _ in imports_of(path))
     assert not uses_it or path.relative_to(PACKAGE).as_posix() in TRANSFORMERS_ONLY_IN

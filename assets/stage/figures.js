@@ -17,6 +17,7 @@ SpecViz.figures = (() => {
       draftShare: ratio(totals.draftSeconds, seconds),
       verifyShare: ratio(totals.verifySeconds, seconds),
       otherShare: ratio(totals.otherSeconds, seconds),
+      meanLayers: totals.layersRun > 0 ? ratio(totals.layersRun, totals.committed) : null,
     };
   }
 

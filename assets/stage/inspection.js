@@ -71,7 +71,17 @@ SpecViz.inspection = (() => {
       pass: passOf(state, round, address),
       seconds: secondsOf(event),
       caches: event.cache || null,
+      exit: exitOf(state, event),
     };
+  }
+
+  /** Of an early-exit run: how far the token went, and what was asked on the way; else null. */
+  function exitOf(state, event) {
+    if (!event.exit || !state.run) return null;
+    const { layer, confidences, threshold } = event.exit;
+    const { exit_layers: exitLayers = [], measure = "" } = state.run.early_exit || {};
+    const looks = confidences.map((confidence, index) => ({ layer: exitLayers[index] ?? null, confidence }));
+    return { layer, numLayers: state.run.target.num_layers, threshold: isNumber(threshold) ? threshold : null, measure, looks };
   }
 
   /** Where the pending token stands, counted from 0 at the prompt's first; null where nobody can know. */

@@ -56,7 +56,8 @@ SpecViz.inspectionWords = (() => {
         : `the die fell on ${exact(u)}, not below the ratio ${exact(chance)}: rejected`,
   };
 
-  function ownWords({ verdict: { origin, u }, residual, numDrafted }) {
+  function ownWords({ verdict: { origin, u }, residual, numDrafted, exit }) {
+    if (exit) return exit.layer < exit.numLayers ? `the token left after layer ${exit.layer} of ${exit.numLayers}: nothing checked it` : `the token went through all ${exit.numLayers} layers`;
     if (origin === "bonus") return `all ${numDrafted} drafted tokens were accepted, and the same pass gave this one on top`;
     if (origin === "plain") return "nothing was drafted, so the target said this one by itself";
     if (origin !== "correction") return "the target added this one";

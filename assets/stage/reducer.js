@@ -6,7 +6,7 @@ SpecViz.reducer = (() => {
   const NO_TOTALS = Object.freeze({
     rounds: 0, drafted: 0, accepted: 0, rejected: 0, discarded: 0, cut: 0, committed: 0,
     corrections: 0, bonuses: 0, plains: 0, draftSeconds: 0, verifySeconds: 0, otherSeconds: 0, rolledBack: 0,
-    isTimed: true,
+    isTimed: true, layersRun: 0, leftEarly: 0,
   });
 
   function emptyState() {
@@ -46,6 +46,7 @@ SpecViz.reducer = (() => {
     },
     round(state, event) {
       const kept = committedTokens(event);
+      if (hasLeftEarly(state, event)) for (const token of kept) token.exitLayer = event.exit.layer;
       const textStart = state.tokens.length;
       state.tokens.push(...kept);
       state.rounds.push({
@@ -53,7 +54,7 @@ SpecViz.reducer = (() => {
         event,
         textStart,
         textEnd: state.tokens.length,
-        totals: addRound(lastTotals(state), event),
+        totals: addRound(lastTotals(state), event, hasLeftEarly(state, event)),
       });
       state.mostDrafted = Math.max(state.mostDrafted, draftOf(event).length);
       state.pending = null;
@@ -111,8 +112,13 @@ SpecViz.reducer = (() => {
     return last ? last.totals : NO_TOTALS;
   }
 
+  /** In an early-exit run: whether the round's token was said before the last layer. */
+  function hasLeftEarly(state, event) {
+    return Boolean(event.exit && state.run && event.exit.layer < state.run.target.num_layers);
+  }
+
   /** `isTimed` ends with the first round that comes without times (a served run). */
-  function addRound(before, event) {
+  function addRound(before, event, isEarly) {
     const kind = event.extra ? event.extra.kind : null;
     const seconds = event.seconds || {};
     const isTimed = ["draft", "verify", "other"].every((part) => typeof seconds[part] === "number");
@@ -132,6 +138,8 @@ SpecViz.reducer = (() => {
       otherSeconds: before.otherSeconds + (seconds.other || 0),
       rolledBack: before.rolledBack + numRolledBack(event),
       isTimed: before.isTimed && isTimed,
+      layersRun: before.layersRun + (event.exit ? event.exit.layer : 0),
+      leftEarly: before.leftEarly + (isEarly ? 1 : 0),
     };
   }
 

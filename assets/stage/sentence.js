@@ -15,6 +15,19 @@ SpecViz.sentence = (() => {
     return `${capitalized(parts.join("; "))}.`;
   }
 
+  /** A round of an early-exit run: "Said ' dog' after 21 of 30 layers: 0.731 sure, and 0.600 was enough." */
+  function ofExit({ exit, extra }, numLayers) {
+    const said = `Said ${quoted(extra || { id: null })} after`;
+    const { layer, confidences, threshold } = exit;
+    const isAsked = confidences.length > 0 && typeof threshold === "number";
+    if (layer < numLayers) {
+      const why = isAsked ? `: ${confidences.at(-1).toFixed(3)} sure, and ${threshold.toFixed(3)} was enough` : "";
+      return `${said} ${layer} of ${numLayers} layers${why}.`;
+    }
+    if (!isAsked) return `${said} all ${numLayers} layers.`;
+    return `${said} all ${numLayers} layers: at most ${Math.max(...confidences).toFixed(3)} sure before, where ${threshold.toFixed(3)} was asked.`;
+  }
+
   function draftParts(event) {
     const drafted = draftOf(event).length;
     if (drafted === 0) {
@@ -100,5 +113,5 @@ SpecViz.sentence = (() => {
   const counted = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
   const capitalized = (text) => `${text[0].toUpperCase()}${text.slice(1)}`;
 
-  return { ofRound, ofStart, draftStopNote, quoted, quotedText, asSet, counted, capitalized };
+  return { ofRound, ofExit, ofStart, draftStopNote, quoted, quotedText, asSet, counted, capitalized };
 })();

@@ -119,6 +119,8 @@ SpecViz.createStage = (root, { css = "", loadPlotly = null, onRest = null, now =
 
   const isPendingShown = () => Boolean(state.pending && player.isFollowing && player.isAtEnd && !player.isTooQuickToAct);
 
+  const sentenceOf = (event) => (event.exit ? sentence.ofExit(event, state.run.target.num_layers) : sentence.ofRound(event));
+
   /** Everything the views need to know about the moment that is shown; it follows from state and moment alone. */
   function frameAt(moment) {
     const { roundIndex, beat, beats } = timeline.locate(moment);
@@ -126,7 +128,7 @@ SpecViz.createStage = (root, { css = "", loadPlotly = null, onRest = null, now =
     const before = roundIndex > 0 ? state.rounds[roundIndex - 1] : null;
     const progress = current ? choreography.progressAt(beats, beat) : null;
     const isOver = Boolean(progress && progress.joined);
-    const said = current ? sentence.ofRound(current.event) : sentence.ofStart(state);
+    const said = current ? sentenceOf(current.event) : sentence.ofStart(state);
     const frame = {
       roundIndex,
       round: current,

@@ -19,7 +19,7 @@ SpecViz.tokenCard = (() => {
       token,
       origin: seen.verdict ? origin : null,
       mark: seen.verdict && known ? `${known.glyph} ${known.word}` : "not judged yet",
-      place: placeOf(inspection),
+      place: placeOf(inspection) + exitWords(inspection.exit),
       bars: [
         ...(isNumber(token.draft_prob) ? [{ whose: "drafter", prob: token.draft_prob }] : []),
         ...(seen.target && isNumber(token.target_prob) ? [{ whose: "target", prob: token.target_prob }] : []),
@@ -27,6 +27,8 @@ SpecViz.tokenCard = (() => {
       canInspect: true,
     };
   }
+
+  const exitWords = (exit) => (exit === null ? "" : exit.layer < exit.numLayers ? `, left after layer ${exit.layer} of ${exit.numLayers}` : `, all ${exit.numLayers} layers`);
 
   function promptCard(state, index) {
     const token = state.prompt[index];

@@ -22,22 +22,40 @@ SpecViz.figuresView = (() => {
       value: (f) => (f.tokensPerSecond === null ? "–" : f.tokensPerSecond.toFixed(1)), of: (f, t) => `${t.committed} / ${formatSeconds(f.seconds)}`,
     },
   ];
+  const EXIT_TILES = [
+    {
+      name: "mean_layers_per_token", label: "layers / token",
+      value: (f) => (f.meanLayers === null ? "–" : f.meanLayers.toFixed(1)), of: (f, t) => `${t.layersRun} / ${t.committed}`,
+    },
+    {
+      name: "left_early", label: "left early",
+      value: (f, t) => String(t.leftEarly), of: (f, t) => `of ${t.committed} tokens`,
+    },
+    ...TILES.slice(2),
+  ];
   const PARTS = [["draft", "draftShare", "draftSeconds"], ["verify", "verifyShare", "verifySeconds"], ["other", "otherShare", "otherSeconds"]];
 
   function createView() {
-    const tiles = TILES.map(createTile);
+    let tiles = TILES.map(createTile);
+    const list = el("dl", { class: "sv-tiles" }, tiles.map((tile) => tile.node));
+    let isExitRun = false;
     const split = createSplit();
     const source = el("span", { class: "sv-muted" });
     const node = el(
       "section",
       { class: "sv-figures" },
       el("div", { class: "sv-zone-head" }, el("h2", {}, "So far"), source),
-      el("dl", { class: "sv-tiles" }, tiles.map((tile) => tile.node)),
+      list,
       split.node,
     );
 
     function draw(state, frame) {
       const figures = figuresOf(frame.totals);
+      if (isExitRun !== Boolean(state.run && state.run.early_exit)) {
+        isExitRun = !isExitRun;
+        tiles = (isExitRun ? EXIT_TILES : TILES).map(createTile);
+        list.replaceChildren(...tiles.map((tile) => tile.node));
+      }
       setText(source, `measured in ${frame.runWords}`);
       tiles.forEach((tile) => tile.draw(figures, frame.totals));
       split.draw(figures, frame.totals);
@@ -53,7 +71,7 @@ SpecViz.figuresView = (() => {
     return {
       node,
       draw(figures, totals) {
-        setText(value, tile.value(figures));
+        setText(value, tile.value(figures, totals));
         setText(of, totals.rounds > 0 ? tile.of(figures, totals) : "no round yet");
       },
     };

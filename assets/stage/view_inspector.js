@@ -160,6 +160,7 @@ SpecViz.inspectorView = (() => {
       content.replaceChildren(
         ...[
           parts.diePart(inspection),
+          SpecViz.exitPart.exitPart(inspection),
           parts.comparisonPart(inspection, settings, state.run ? state.run.drafter : {}),
           parts.residualPart(inspection),
           parts.passPart(inspection),

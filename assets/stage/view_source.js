@@ -29,13 +29,21 @@ SpecViz.sourceView = (() => {
   }
 
   function describe(run, isLive) {
-    const { settings, target, drafter } = run;
+    const { settings, target, drafter, early_exit: exits } = run;
     const k = settings.num_draft_tokens;
     const drafts = drafter.kind === "none" ? DRAFTERS.none : term(drafter.kind, DRAFTERS[drafter.kind] || drafter.kind);
     const asked = drafter.kind === "none" ? "" : [", ", term("k", "k"), ` = ${k}`];
     const temperature = settings.temperature > 0 ? `temperature ${settings.temperature}` : term("greedy", "greedy");
     const recorded = !isLive && run.created ? ` · recorded on ${run.created.slice(0, 10)}` : "";
-    return [drafts, ...asked, " · ", temperature, ` · ${shortDtype(target.dtype)} on ${target.device}${recorded}`];
+    const how = exits ? exitWords(exits) : [drafts, ...asked];
+    return [...how, " · ", temperature, ` · ${shortDtype(target.dtype)} on ${target.device}${recorded}`];
+  }
+
+  /** How tokens may leave early; a map run is the full model. */
+  function exitWords({ run, measure, threshold }) {
+    const asked = typeof threshold === "number" ? `${measure} ≥ ${threshold}` : "never";
+    const kind = run === "map" ? "map: every layer is run and read out" : `unverified, ${asked}`;
+    return [term("early_exit_decoding", "early exit"), ` (${kind})`];
   }
 
   const shortDtype = (dtype) => String(dtype).replace("torch.", "");

@@ -101,6 +101,7 @@ SpecViz.textView = (() => {
       { class: "sv-chip", dataset: { origin: token.origin, token: key } },
       origin.glyph ? el("i", { class: "sv-mark", "aria-hidden": "true" }, origin.glyph) : null,
       tokenText(token),
+      token.exitLayer ? el("sub", { class: "sv-exit-layer", title: `left after layer ${token.exitLayer}` }, token.exitLayer) : null,
     );
     return (token.text || "").includes("\n") ? el("span", { class: "sv-line-end" }, node, el("br")) : node;
   }

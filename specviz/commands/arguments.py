@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any, Literal
 
-from specviz.config import DRAFT_PRECISIONS, DRAFTER_KINDS, TRACE_DETAILS, RunSettings
+from specviz.config import DRAFT_PRECISIONS, DRAFTER_KINDS, EXIT_HEADS, TRACE_DETAILS, RunSettings
 from specviz.errors import BadRequest
 from specviz.presets import Preset
 
@@ -49,9 +49,13 @@ def add_settings_arguments(parser: argparse.ArgumentParser) -> None:
         "--draft-threshold",
         type=float,
         metavar="P",
-        help=f"with --k auto, draft while the draft's top probability is at least this (default {defaults.draft_threshold})",
+        help=f"with --k auto, draft on while the draft's own probability to stand whole is at least this (default {defaults.draft_threshold})",
     )
     draft.add_argument("--exit-layer", type=int, metavar="E", help="early_exit: layers that draft (default: a third)")
+    draft.add_argument(
+        "--exit-heads",
+        help=f"early_exit, as drafter and as mode: {', '.join(EXIT_HEADS)} (default: translators where the target has some)",
+    )
     draft.add_argument(
         "--max-ngram", type=int, metavar="N", help=f"prompt_lookup: longest suffix (default {defaults.max_ngram})"
     )

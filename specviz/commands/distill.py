@@ -1,28 +1,36 @@
-"""`specviz distill`: train a small draft for a target, from text that the target writes itself."""
+"""`specviz distill`: train a small draft or exit heads for a target, from text that the target writes itself."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specviz.cache import cache_dir
+from specviz.early_exit.exit_head_files import is_exit_heads_folder
 from specviz.engine.draft_facts import DRAFT_KINDS, is_draft_folder
 from specviz.engine.embedded import EMBEDDED_NAME
 from specviz.errors import BadRequest
-from specviz.progress import terminal_progress
+from specviz.progress import Progress, terminal_progress
 
 if TYPE_CHECKING:
     from specviz.engine.draft_files import DraftFile
     from specviz.training.distillation import Options
+    from specviz.training.exit_heads import ExitHeadTraining
     from specviz.training.teacher import Teacher
 
 NAME = "distill"
-HELP = "train a small draft for a target, from text that the target writes itself"
+HELP = "train a small draft or exit heads for a target, from text that the target writes itself"
 
+EXIT_HEADS = "exit_heads"
+KINDS = (*DRAFT_KINDS, EXIT_HEADS)
+NOT_FOR = {
+    "draft_head": ("layers",),
+    "draft_model": ("feature_layers",),
+    EXIT_HEADS: ("layers", "feature_layers", "start_from", "bench"),
+}
 STEPS = ("generate", "train", "evaluate", "export")
 COPIED_SHARE = 0.5  # of the learning rate, for weights that are taken from the target
 LARGEST_SEED = 2**32 - 1
@@ -35,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--target", metavar="ID_OR_DIR", help="a Llama-like model (default: the embedded one)")
     parser.add_argument("--dtype", default="auto", help="of the target, as it will run: auto, float32, int8 ...")
-    parser.add_argument("--kind", default="draft_head", help=f"{' or '.join(DRAFT_KINDS)} (default draft_head)")
+    parser.add_argument("--kind", default="draft_head", help=f"{', '.join(KINDS)} (default draft_head)")
     parser.add_argument("--name", help="of the draft (default: the target's name and the kind)")
     parser.add_argument("--output", type=Path, metavar="DIR", help="the draft folder (default: NAME, here)")
     parser.add_argument("--work", type=Path, metavar="DIR", help="states and checkpoints (default: the user's cache)")
@@ -49,15 +57,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--start-from", type=Path, metavar="DIR", help="go on with a draft that is trained already, on more text"
     )
     parser.add_argument(
-        "--cut", type=int, default=4096, metavar="N", help="tokens that the draft can always say (default 4096)"
+        "--cut",
+        type=int,
+        default=4096,
+        metavar="N",
+        help="tokens that the draft can always say, or that an exit's confidence is computed over (default 4096)",
     )
-    parser.add_argument("--epochs", type=float, default=3.0, metavar="N", help="passes over the text (default 3)")
+    parser.add_argument("--epochs", type=float, metavar="N", help="passes over the text (default 3; of exit heads 2)")
     parser.add_argument(
         "--learning-rate",
         type=float,
-        default=1.5e-3,
         metavar="X",
-        help=f"peak, of new weights; those taken from the target learn at {COPIED_SHARE:g} of it (default 0.0015)",
+        help=f"peak, of new weights; those taken from the target learn at {COPIED_SHARE:g} of it (default 0.0015; of exit "
+        "heads 0.001)",
     )
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of text and training (default 1)")
     parser.add_argument("--bench", type=Path, metavar="FILE", help="a `bench --json` for the card's table by category")
@@ -86,17 +98,18 @@ def run(args: argparse.Namespace) -> int:
     done: dict = {"name": options.name, "kind": options.kind, "target": teacher.model.name}
     with terminal_progress() as report:
         distillation = Distillation(teacher, options, report)
+        learning = _exit_heads(args, options, teacher, report) if args.kind == EXIT_HEADS else distillation
         for step in steps:
             if step == "generate":
                 distillation.generate()
                 done["corpus"] = str(options.corpus)
             elif step == "train":
-                distillation.train()
-                done["steps"] = distillation.trainer.step
+                learning.train()
+                done["steps"] = learning.trainer.step
             elif step == "evaluate":
-                done["metrics"] = distillation.evaluate()
+                done["metrics"] = learning.evaluate()
             else:
-                done["output"] = str(distillation.export(bench))
+                done["output"] = str(learning.export() if args.kind == EXIT_HEADS else distillation.export(bench))
     if args.json:
         print(json.dumps(done, allow_nan=False))
     else:
@@ -111,25 +124,27 @@ def _steps(named: list[str]) -> tuple[str, ...]:
 
 
 def _check(args: argparse.Namespace) -> None:
-    if args.kind not in DRAFT_KINDS:
-        raise BadRequest(f"kind is {args.kind!r}: choose {' or '.join(DRAFT_KINDS)}.")
+    if args.kind not in KINDS:
+        raise BadRequest(f"kind is {args.kind!r}: choose one of {', '.join(KINDS)}.")
     for name in ("tokens", "cut"):
         if getattr(args, name) < 1:
             raise BadRequest(f"{name} is {getattr(args, name)}: give a whole number from 1 on.")
     if not 0 <= args.seed <= LARGEST_SEED:
         raise BadRequest(f"seed is {args.seed}: give a whole number from 0 to {LARGEST_SEED}.")
-    other = "layers" if args.kind == "draft_head" else "feature_layers"
-    if getattr(args, other) is not None:
-        raise BadRequest(f"{other} is {getattr(args, other)!r}, which a {args.kind} does not have: leave it out.")
-    if not 0 < args.epochs <= 1000:
+    wearer = "exit_heads do" if args.kind == EXIT_HEADS else f"a {args.kind} does"
+    for other in NOT_FOR[args.kind]:
+        if getattr(args, other) is not None:
+            raise BadRequest(f"{other} is {str(getattr(args, other))!r}, which {wearer} not have: leave it out.")
+    if args.epochs is not None and not 0 < args.epochs <= 1000:
         raise BadRequest(f"epochs is {args.epochs:g}: give a number above 0, up to 1000.")
-    if not 0 < args.learning_rate <= 1:
+    if args.learning_rate is not None and not 0 < args.learning_rate <= 1:
         raise BadRequest(f"learning_rate is {args.learning_rate:g}: give a number above 0, up to 1.")
 
 
 def _refuse_foreign(output: Path) -> None:
     """Raise BadRequest where a draft folder would be written over something else."""
-    if output.exists() and not is_draft_folder(output) and not (output.is_dir() and not any(output.iterdir())):
+    is_ours = is_draft_folder(output) or is_exit_heads_folder(output)
+    if output.exists() and not is_ours and not (output.is_dir() and not any(output.iterdir())):
         raise BadRequest(f"output is {output}, where something else lies: name a new folder, or that of a draft.")
 
 
@@ -142,9 +157,10 @@ def _options(args: argparse.Namespace, teacher: Teacher, start: DraftFile | None
     name = args.name or f"{Path(model.name).name}-{args.kind.replace('_', '-')}"
     work = args.work or cache_dir() / "distill" / Path(model.name).name
     shipped = SHIPPED_TEXT / model.name if model.name == EMBEDDED_NAME else None
-    rate = args.learning_rate
-    plan = Plan(epochs=args.epochs, learning_rate=rate, copied_rate=COPIED_SHARE * rate, seed=args.seed)
-    if not is_head:
+    rate = 1.5e-3 if args.learning_rate is None else args.learning_rate
+    epochs = 3.0 if args.epochs is None else args.epochs
+    plan = Plan(epochs=epochs, learning_rate=rate, copied_rate=COPIED_SHARE * rate, seed=args.seed)
+    if args.kind == "draft_model":
         plan = replace(plan, unroll_steps=1)
     read, taken = _spread(model.num_layers), tuple(sorted({0, last // 2, last}))
     if start is not None:
@@ -156,7 +172,7 @@ def _options(args: argparse.Namespace, teacher: Teacher, start: DraftFile | None
         corpus=args.corpus or (shipped if args.target is None and shipped else work / "text"),
         output=args.output or Path(name),
         feature_layers=_layers("feature_layers", args.feature_layers, read) if is_head else (),
-        layers=() if is_head else _layers("layers", args.layers, taken),
+        layers=_layers("layers", args.layers, taken) if args.kind == "draft_model" else (),
         num_tokens=args.tokens,
         cut=min(args.cut, model.vocab_size),
         seed=args.seed,
@@ -164,6 +180,17 @@ def _options(args: argparse.Namespace, teacher: Teacher, start: DraftFile | None
         plan=plan,
         start_from=start,
     )
+
+
+def _exit_heads(args: argparse.Namespace, options: Options, teacher: Teacher, report: Progress) -> ExitHeadTraining:
+    from specviz.training.exit_heads import ExitHeadTraining, ExitOptions
+    from specviz.training.translator_trainer import TranslatorPlan
+
+    given = {"epochs": args.epochs, "learning_rate": args.learning_rate}
+    plan = TranslatorPlan(seed=args.seed, **{name: value for name, value in given.items() if value is not None})
+    plan = replace(plan, rank=min(plan.rank, teacher.embedding.shape[1]))
+    shared = {name: getattr(options, name) for name in ("name", "work", "corpus", "output", "num_tokens", "cut")}
+    return ExitHeadTraining(teacher, ExitOptions(**shared, plan=plan), report)
 
 
 def _read_start(folder: Path) -> DraftFile:
@@ -209,7 +236,13 @@ def _print(done: dict) -> None:
         print(f"The text lies in {done['corpus']}.")
     if "steps" in done:
         print(f"Trained: {done['steps']:,} steps.")
-    if metrics := done.get("metrics"):
+    if (metrics := done.get("metrics")) and done["kind"] == EXIT_HEADS:
+        found = metrics["frontier"]["translators"]["top1"]["for"]["0.9"]
+        print(
+            f"Exits after layers {', '.join(map(str, metrics['exit_layers']))}: {found['layers_saved']:.1%} of the layers saved "
+            f"on held-out text at {found['agreement']:.1%} agreement with the full model."
+        )
+    elif metrics:
         first, engine = metrics["on_text"]["by_position"][0], metrics["in_engine"]
         print(f"On held-out text: greedy agreement {first['agreement']:.3f}, overlap {first['overlap']:.3f}.")
         print(
@@ -217,4 +250,9 @@ def _print(done: dict) -> None:
             f"{engine['speedup_over_plain']:.2f}x of plain decoding's speed, {engine['identical']:.0%} of the answers identical."
         )
     if "output" in done:
-        print(f"The draft is in {done['output']}: give it as --draft.", file=sys.stdout)
+        is_draft = done["kind"] != EXIT_HEADS
+        print(
+            f"The draft is in {done['output']}: give it as --draft."
+            if is_draft
+            else f"The exit heads are in {done['output']}."
+        )

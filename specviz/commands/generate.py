@@ -17,6 +17,7 @@ from specviz.commands.arguments import (
     read_prompt,
     settings_given,
 )
+from specviz.commands.exit_arguments import add_exit_arguments, exits_given
 from specviz.config import RunSettings
 from specviz.engine.draft_facts import DRAFT_KINDS, draft_kind_of, shipped_sentence, why_no_draft
 from specviz.errors import BadRequest
@@ -24,16 +25,18 @@ from specviz.events import Event
 from specviz.metrics import walltime_speedup
 from specviz.presets import EMBEDDED_TARGET, HEAD_DRAFT_TOKENS, Preset, find_pair, find_preset
 from specviz.trace.closing import committed_tokens
-from specviz.trace.sentences import drafter_words, identity_sentence
+from specviz.trace.sentences import drafter_words, exit_facts, identity_sentence
 from specviz.trace.summary import summarize
 from specviz.trace.visible_text import encodable_text, visible_text
 from specviz.trace.writer import record, require_writable
 
 if TYPE_CHECKING:
+    from specviz.early_exit.exit_settings import ExitSettings
     from specviz.engine.loader import ModelPair
+    from specviz.runs import Run
 
 NAME = "generate"
-HELP = "run one prompt on a real model, plainly or speculatively"
+HELP = "run one prompt on a real model: plainly, speculatively or with early exits"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,6 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--preset", metavar="NAME", help="a lesson or a pair by name")
     add_model_arguments(parser)
     add_settings_arguments(parser)
+    add_exit_arguments(parser)
     parser.add_argument("--check", action="store_true", help="also decode plainly, and compare")
     parser.add_argument("--trace", metavar="FILE", help="write the run's events, one JSON object a line")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the text")
@@ -60,6 +64,7 @@ def run(args: argparse.Namespace) -> int:
     preset = find_preset(args.preset) if args.preset else None
     prompt = read_prompt(args.prompt, args.prompt_file, preset.prompt if preset else None)
     sources = model_sources(args, preset)
+    exits = exits_given(args)
     settings = _settings(args, preset, sources)
     if args.trace is not None:
         if args.prompt_file is not None and Path(args.trace).resolve() == Path(args.prompt_file).resolve():
@@ -67,13 +72,12 @@ def run(args: argparse.Namespace) -> int:
         require_writable(args.trace)
 
     from specviz.engine.loader import load_pair
-    from specviz.runs import Run
 
     pair = load_pair(**sources, device=args.device, dtype=args.dtype, notify=_note)
-    if args.drafter is None and preset is None:
+    if args.drafter is None and preset is None and exits is None:
         settings = _with_a_draft_that_fits(settings, pair)
     raw = args.raw or bool(preset and preset.raw)
-    generation = Run(pair, prompt, settings, raw=raw, system=args.system, check=args.check)
+    generation = _generation(pair, prompt, settings, exits, args, raw)
     events = record(generation, args.trace) if args.trace else iter(generation)
     summary = summarize(list(events) if args.json else _echo(events, settings))
     if args.json:
@@ -83,6 +87,18 @@ def run(args: argparse.Namespace) -> int:
     if summary["error"] is not None:
         _note(summary["error"])
     return 0 if summary["error"] is None else 1
+
+
+def _generation(
+    pair: ModelPair, prompt: str, settings: RunSettings, exits: ExitSettings | None, args: argparse.Namespace, raw: bool
+) -> Run:
+    from specviz.early_exit.exit_run import ExitRun
+    from specviz.runs import Run
+
+    common = {"raw": raw, "system": args.system, "check": args.check}
+    if exits is None:
+        return Run(pair, prompt, settings, **common)
+    return ExitRun(pair, prompt, settings, exits, kind=args.exit_run or "timed", **common)
 
 
 def _settings(args: argparse.Namespace, preset: Preset | None, sources: dict[str, str | None]) -> RunSettings:
@@ -159,17 +175,24 @@ def _note(text: str) -> None:
 
 def _note_summary(summary: dict[str, Any]) -> None:
     counts, speed = summary["counts"], summary["metrics"]["tokens_per_second"]
-    parts = [
-        f"{counts['committed']} tokens in {counts['rounds']} target passes (ended by {summary['reason']})",
-        f"{counts['accepted']} of {counts['accepted'] + counts['rejected']} judged draft tokens accepted",
-    ]
+    ended = f"(ended by {summary['reason']})"
+    if (exits := exit_facts(summary["metrics"])) is not None:
+        parts = [f"{counts['committed']} tokens {ended}", exits]
+    else:
+        judged = counts["accepted"] + counts["rejected"]
+        parts = [
+            f"{counts['committed']} tokens in {counts['rounds']} target passes {ended}",
+            f"{counts['accepted']} of {judged} judged draft tokens accepted",
+        ]
     if speed is not None:
         parts.append(f"{speed:.1f} tokens/s in the rounds (measured)")
     _note("; ".join(parts) + ".")
     if summary["identity"] is not None:
         _note(identity_sentence(summary["identity"]))
         speedup = walltime_speedup(speed, summary["identity"].get("plain_tokens_per_second"))
-        if speedup is not None:
+        if speedup is not None and exits is not None:
+            _note(f"{speedup:.2f}x the tokens/s of plain decoding, measured once over {counts['committed']} tokens.")
+        elif speedup is not None:
             _note(speedup_sentence(speedup, counts["committed"], summary["metrics"]["mean_tokens_per_round"]))
 
 

@@ -10,11 +10,14 @@ from specviz.drafters.draft_head import DraftHead
 from specviz.drafters.draft_model import DraftModel
 from specviz.drafters.early_exit import EarlyExit
 from specviz.drafters.prompt_lookup import PromptLookup
+from specviz.early_exit.exit_heads import ExitHeads
 from specviz.engine.draft_head import DraftHeadModel
 from specviz.engine.language_model import LanguageModel
 
-# (target, draft model or head or None, settings) -> Drafter
-DRAFTERS: dict[str, Callable[[LanguageModel, LanguageModel | DraftHeadModel | None, RunSettings], Drafter]] = {
+Beside = LanguageModel | DraftHeadModel | ExitHeads  # what a drafter runs beside the target
+
+# (target, what runs beside it or None, settings) -> Drafter
+DRAFTERS: dict[str, Callable[[LanguageModel, Beside | None, RunSettings], Drafter]] = {
     "draft_model": DraftModel.for_run,
     "prompt_lookup": PromptLookup.for_run,
     "early_exit": EarlyExit.for_run,
@@ -22,9 +25,7 @@ DRAFTERS: dict[str, Callable[[LanguageModel, LanguageModel | DraftHeadModel | No
 }
 
 
-def make_drafter(
-    target: LanguageModel, draft: LanguageModel | DraftHeadModel | None, settings: RunSettings
-) -> Drafter | None:
+def make_drafter(target: LanguageModel, draft: Beside | None, settings: RunSettings) -> Drafter | None:
     """The drafter that the settings name; None for plain decoding."""
     if settings.drafter == "none" or settings.most_draft_tokens == 0:
         return None

@@ -48,9 +48,9 @@ class RunContext:
         pipeline: the run's logits pipeline; the drafter applies it to its own logits.
         dice: the run's random numbers.
         eos_token_ids: a drafted end token ends the draft.
-        confidence: a position is drafted only while the drafter's top probability (temperature 1)
-            is at least this; None = k is fixed. Looked at before the token is drawn, so that the
-            output keeps the target's distribution (DESIGN invariant 4).
+        confidence: a position after the first is drafted only while the product of the drafter's top probabilities
+            (temperature 1) at those before it is at least this; None = k is fixed. It looks at distributions, never at
+            the tokens drawn, so that the output keeps the target's distribution (DESIGN invariant 4).
         wants_model_probs: whether `DraftedToken.model_probs` will be shown.
         should_stop: whether the run was cancelled or its deadline is over; asked in long work.
     """
@@ -66,7 +66,11 @@ class RunContext:
 
 
 class DraftSession(Protocol):
-    """The private state of one run's drafter."""
+    """The private state of one run's drafter.
+
+    One with `shared_layers` has already run them for most of what is to be verified, so it also has
+    `verify(token_ids: Sequence[int]) -> ForwardOutput`: the target's pass over the pending token and the draft.
+    """
 
     shared_layers: int  # of the target's layers, those that it drafts in (counted in the target's cache)
 

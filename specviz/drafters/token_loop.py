@@ -26,6 +26,7 @@ def draft_tokens(
     """
     ids = list(committed_ids)
     longest = len(committed_ids) + num_draft_tokens
+    standing = 1.0  # how probable the drafter holds it that the target keeps the whole draft
     while len(ids) < longest:
         logits = logits_after(ids)
         if logits is None:
@@ -35,21 +36,25 @@ def draft_tokens(
             return "confidence"
         yield drafted
         ids.append(drafted.token_id)
-        if drafted.token_id in run.eos_token_ids and len(ids) < longest:
+        if len(ids) == longest:
+            break
+        if drafted.token_id in run.eos_token_ids:
             return "eos"
+        if run.confidence is not None:
+            # DESIGN invariant 4: by the distributions along the draft, not by what was drawn from them.
+            standing *= float(drafted.model_probs.max())
+            if standing < run.confidence:
+                return "confidence"
     return None
 
 
 def _choose(run: RunContext, logits: Tensor, ids: list[int], round_index: int) -> DraftedToken | None:
-    """The token after `ids`; None if the distribution there is not confident enough, or gives nothing that may come."""
+    """The token after `ids`; None if the distribution there gives nothing that may come."""
     adjusted = run.pipeline.adjust_draft(logits, ids)
     if adjusted is None:
         return None
     needs_model_probs = run.wants_model_probs or run.confidence is not None
     model_probs = adjusted.softmax(-1)[0] if needs_model_probs else None
-    # DESIGN invariant 4: decided by the distribution, before a token of it is drawn.
-    if run.confidence is not None and float(model_probs.max()) < run.confidence:
-        return None
     if run.pipeline.is_greedy:
         return DraftedToken(argmax_rows(adjusted)[0], None, model_probs)
     probs = run.pipeline.distribution(adjusted)[0]

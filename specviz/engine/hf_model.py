@@ -7,18 +7,21 @@ back, and are refused by name.
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from specviz.engine.context_length import context_length
+from specviz.engine.hf_layerwise import LayerSteps, open_steps
+from specviz.engine.hf_read_out import cut_read_out
 from specviz.engine.kv_cache import TransformersKVCache
 from specviz.engine.language_model import ForwardOutput
+from specviz.engine.layerwise import AfterLayer, LayerStates, go_on
 from specviz.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -49,7 +52,7 @@ class TransformersModel:
         self.kv_bytes_per_position = self._measure_cache()
 
     @property
-    def embedding(self) -> torch.Tensor:
+    def embedding(self) -> Tensor:
         """[vocab, hidden], of the input."""
         return self._module.get_input_embeddings().weight.detach()
 
@@ -83,26 +86,34 @@ class TransformersModel:
         elif self.device.type == "mps":
             torch.mps.synchronize()
 
-    def first_layers(self, num_layers: int) -> TransformersModel:
-        """A model of the first layers with the final norm and the head: the same weights, a new shell.
+    @property
+    def why_not_layerwise(self) -> str | None:
+        """Why early exit cannot run it, in a few words; None where it can. Tried out when it is first asked for."""
+        return self._steps if isinstance(self._steps, str) else None
 
-        It runs in `TransformersKVCache.first_layers` of a cache of the whole model. The module tree is
-        copied down to the list of layers, and nothing of the whole model is written to.
+    def forward_by_layer(
+        self,
+        token_ids: Sequence[int],
+        cache: TransformersKVCache,
+        after_layer: AfterLayer = go_on,
+        *,
+        look_after: Collection[int] = (),
+        paused: LayerStates | None = None,
+    ) -> LayerStates:
+        """See `specviz.engine.layerwise.LayerwiseModel`."""
+        return self._steps.forward_by_layer(token_ids, cache, after_layer, look_after, paused)
 
-        Raises:
-            BadRequest: no such number of layers, or an unknown module layout.
-        """
-        if not 1 <= num_layers <= self.num_layers:
-            raise BadRequest(
-                f"exit_layer is {num_layers}: {self.name} has {self.num_layers} layers, choose 1 to {self.num_layers}."
-            )
-        view = copy.copy(self)
-        view._module = _module_with_layers(self._module, num_layers, self.name)
-        view._num_cache_layers = min(num_layers, self._num_cache_layers)
-        view.num_layers = num_layers
-        view.name = f"{self.name}, first {num_layers} of {self.num_layers} layers"
-        view.kv_bytes_per_position = self.kv_bytes_per_position * num_layers // self.num_layers
-        return view
+    def read_out(self, states: Tensor) -> Tensor:
+        """See `specviz.engine.layerwise.LayerwiseModel`."""
+        return self._steps.read_out(states)
+
+    def cut_read_out(self, vocab_ids: Tensor) -> Callable[[Tensor], Tensor]:
+        """See `specviz.engine.layerwise.LayerwiseModel`."""
+        return cut_read_out(self._steps, vocab_ids)
+
+    @cached_property
+    def _steps(self) -> LayerSteps | str:
+        return open_steps(self._module, self._num_cache_layers)
 
     def _measure_cache(self) -> int:
         """Bytes of one position over all layers, from a real pass; shows too that the cache is cut."""
@@ -134,46 +145,13 @@ def refuse_uncuttable(model: PreTrainedModel, name: str) -> None:
         )
 
 
-def _tensors(model: nn.Module) -> list[torch.Tensor]:
+def _tensors(model: nn.Module) -> list[Tensor]:
     return [*model.parameters(), *model.buffers()]
 
 
-def _num_bytes(tensor: torch.Tensor) -> int:
+def _num_bytes(tensor: Tensor) -> int:
     """Bytes that a weight takes; optimum-quanto's hold packed numbers and their scales inside."""
     parts = [getattr(tensor, name, None) for name in ("_data", "_scale", "_shift")]
     if parts[0] is None:
         return tensor.numel() * tensor.element_size()
-    return sum(_num_bytes(part) for part in parts if isinstance(part, torch.Tensor))
-
-
-def _module_with_layers(model: PreTrainedModel, num_layers: int, name: str) -> PreTrainedModel:
-    path = _path_to_layers(model)
-    if path is None:
-        raise BadRequest(
-            f"{name} ({type(model).__name__}) has no list of layers that can be shortened; use another drafter."
-        )
-    shell = shorter = _shallow(model)
-    for step in path[:-1]:
-        shorter._modules[step] = _shallow(shorter._modules[step])
-        shorter = shorter._modules[step]
-    shorter._modules[path[-1]] = nn.ModuleList(list(shorter._modules[path[-1]])[:num_layers])
-    config = copy.deepcopy(model.config)
-    config.get_text_config(decoder=True).num_hidden_layers = num_layers
-    for module in (shell, shorter):
-        module.config = config if module is shell else config.get_text_config(decoder=True)
-    return shell
-
-
-def _path_to_layers(model: nn.Module) -> list[str] | None:
-    """Names of the modules down to the decoder's list of layers: ["model", "layers"] for a Llama."""
-    num_layers = model.config.get_text_config(decoder=True).num_hidden_layers
-    for path, module in model.named_modules():
-        if isinstance(module, nn.ModuleList) and len(module) == num_layers:
-            return path.split(".")
-    return None
-
-
-def _shallow(module: nn.Module) -> nn.Module:
-    shell = copy.copy(module)
-    shell._modules = dict(module._modules)
-    return shell
+    return sum(_num_bytes(part) for part in parts if isinstance(part, Tensor))

@@ -27,11 +27,16 @@ def compare_with_plain(
     eos_token_ids: frozenset[int],
     finished: RunFinished,
     is_cancelled: Callable[[], bool],
+    *,
+    may_differ: bool = False,
 ) -> Identity:
     """Decode plainly with the same model and settings, and compare the ids of `finished` with it.
 
     A run that its deadline ended is compared as far as it came. Sampled runs are not compared (null
     with the reason), but the plain run's speed is measured all the same.
+
+    Args:
+        may_differ: a difference is a result of this run and no fault: then how much is the same is counted too.
     """
     num_new = len(finished["token_ids"])
     if num_new == 0 or is_cancelled():
@@ -67,11 +72,25 @@ def compare_with_plain(
     if not settings.is_greedy:
         return {**event, "why": WHY_SAMPLED}
     event["identical"] = plain["token_ids"] == finished["token_ids"]
+    if may_differ:
+        event |= _what_is_the_same(plain["token_ids"], finished["token_ids"])
     if not event["identical"]:
         event["first_difference"] = _first_difference(
             pair, prompt_ids, plain_settings, eos_token_ids, plain["token_ids"], finished["token_ids"]
         )
     return event
+
+
+def _what_is_the_same(plain_ids: list[int], other_ids: list[int]) -> dict[str, int | float]:
+    """`common_prefix`: tokens up to the first difference; `same_share`: of the run's tokens, those that stand at the same
+    place of the plain run."""
+    num_same = sum(a == b for a, b in zip(plain_ids, other_ids, strict=False))
+    return {"common_prefix": _common_prefix(plain_ids, other_ids), "same_share": num_same / len(other_ids)}
+
+
+def _common_prefix(plain_ids: list[int], other_ids: list[int]) -> int:
+    pairs = zip(plain_ids, other_ids, strict=False)
+    return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(plain_ids), len(other_ids)))
 
 
 def _first_difference(
@@ -83,8 +102,7 @@ def _first_difference(
     other_ids: list[int],
 ) -> FirstDifference:
     """Where the two part, and how close the target's two best logits were there (one fresh pass)."""
-    pairs = zip(plain_ids, other_ids, strict=False)
-    position = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(plain_ids), len(other_ids)))
+    position = _common_prefix(plain_ids, other_ids)
     context = [*prompt_ids, *plain_ids[:position]]
     cache = pair.target.new_cache()
     feed_in_chunks(pair.target, context[:-1], cache, lambda: False)

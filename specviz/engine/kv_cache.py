@@ -16,12 +16,12 @@ class TransformersKVCache:
 
     def __init__(self, num_layers: int) -> None:
         self.native = DynamicCache()
-        # Made now, not on the first update, so that a view of the first layers can share them.
         self.native.layers = [DynamicLayer() for _ in range(num_layers)]
 
     @property
     def length(self) -> int:
-        return self.native.layers[0].get_seq_length()
+        """Positions that all layers hold: the first ones may be ahead, after a pass that was paused."""
+        return self.native.layers[-1].get_seq_length()
 
     @property
     def num_bytes(self) -> int:
@@ -36,10 +36,3 @@ class TransformersKVCache:
         assert 0 <= length <= self.length, f"a cache of {self.length} positions is never cut to {length}"
         for layer in self.native.layers:
             layer.crop(length - layer.get_seq_length())
-
-    def first_layers(self, num_layers: int) -> TransformersKVCache:
-        """A view of the first layers: the same layer objects, so the same keys and values."""
-        view = TransformersKVCache.__new__(TransformersKVCache)
-        view.native = DynamicCache()
-        view.native.layers = self.native.layers[:num_layers]
-        return view

@@ -87,16 +87,6 @@ class LanguageModel(Protocol):
 
 
 @runtime_checkable
-class LayeredModel(Protocol):
-    """A model whose first layers can be used as a model of their own (for early exit).
-
-    Its caches have `first_layers(n)` too: a view of the same keys and values.
-    """
-
-    def first_layers(self, num_layers: int) -> LanguageModel: ...
-
-
-@runtime_checkable
 class EmbeddingModel(Protocol):
     """A model whose input embedding [vocab, hidden] a draft may share."""
 

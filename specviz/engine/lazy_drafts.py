@@ -1,12 +1,16 @@
-"""The drafts of a pair that are loaded when a run first asks for them."""
+"""The drafts and exit heads of a pair that are loaded when a run first asks for them."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from specviz.engine.draft_head import DraftHeadModel
 from specviz.engine.language_model import LanguageModel
+
+if TYPE_CHECKING:
+    from specviz.early_exit.exit_heads import ExitHeads
 
 Draft = LanguageModel | DraftHeadModel
 
@@ -31,4 +35,25 @@ class LazyDrafts:
         with self._lock:
             if kind not in self._opened:
                 self._opened[kind] = self._openers[kind]()
+            return self._opened[kind]
+
+
+class LazyExitHeads:
+    """The exit heads of one target, opened once a kind."""
+
+    def __init__(self) -> None:
+        self._opened: dict[str, ExitHeads] = {}
+        self._lock = threading.Lock()
+
+    def get(self, target: LanguageModel, kind: str) -> ExitHeads:
+        """The heads of a kind (one of `config.EXIT_HEADS`) for the target, which is the same at every call.
+
+        Raises:
+            BadRequest: there are none, or they cannot be loaded.
+        """
+        from specviz.early_exit.exit_heads import open_exit_heads
+
+        with self._lock:
+            if kind not in self._opened:
+                self._opened[kind] = open_exit_heads(target, kind)
             return self._opened[kind]

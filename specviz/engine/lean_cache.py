@@ -26,12 +26,17 @@ class LeanKVCache:
         self.keys, self.values = (
             np.zeros((num_layers, kv_heads, min(FIRST_CAPACITY, max_positions), head_dim), np.float32) for _ in range(2)
         )
-        self._length = 0
+        self._length = self._num_ahead = 0
         self._rooms: dict[int, Any] = {}
 
     @property
     def length(self) -> int:
         return self._length
+
+    @property
+    def num_ahead(self) -> int:
+        """Positions beyond `length` that only the first layers hold, of passes that were paused."""
+        return self._num_ahead
 
     @property
     def num_bytes(self) -> int:
@@ -40,7 +45,7 @@ class LeanKVCache:
 
     def truncate(self, length: int) -> None:
         assert 0 <= length <= self.length, f"a cache of {self.length} positions is never cut to {length}"
-        self._length = length
+        self._length, self._num_ahead = length, 0
 
     def reserve(self, length: int) -> None:
         """Make room for `length` positions; what is held stays."""
@@ -50,7 +55,7 @@ class LeanKVCache:
         larger = (layers, heads, min(max(length, 2 * capacity), max(length, self._max_positions)), head_dim)
         for name in ("keys", "values"):
             held, roomy = getattr(self, name), np.zeros(larger, np.float32)
-            roomy[:, :, : self.length] = held[:, :, : self.length]
+            roomy[:, :, :capacity] = held
             setattr(self, name, roomy)
         self._rooms.clear()
 
@@ -64,46 +69,8 @@ class LeanKVCache:
 
     def advance(self, num_tokens: int) -> None:
         """The pass that has just written `num_tokens` positions is over."""
-        self._length += num_tokens
+        self._length, self._num_ahead = self._length + num_tokens, 0
 
-    def first_layers(self, num_layers: int) -> FirstLayers:
-        """A view of the first layers: the same keys and values, and one length for all."""
-        return FirstLayers(self, num_layers)
-
-
-class FirstLayers:
-    """The first layers of a cache. What it adds or cuts is added and cut in the whole."""
-
-    def __init__(self, whole: LeanKVCache, num_layers: int) -> None:
-        self._whole, self._num_layers = whole, num_layers
-
-    @property
-    def length(self) -> int:
-        return self._whole.length
-
-    @property
-    def num_bytes(self) -> int:
-        return self._whole.num_bytes * self._num_layers // self._whole.keys.shape[0]
-
-    @property
-    def keys(self) -> np.ndarray:
-        return self._whole.keys
-
-    @property
-    def values(self) -> np.ndarray:
-        return self._whole.values
-
-    def truncate(self, length: int) -> None:
-        self._whole.truncate(length)
-
-    def reserve(self, length: int) -> None:
-        self._whole.reserve(length)
-
-    def room_for(self, num_tokens: int, make: Callable[[int, int], Room]) -> Room:
-        return self._whole.room_for(num_tokens, make)
-
-    def advance(self, num_tokens: int) -> None:
-        self._whole.advance(num_tokens)
-
-    def first_layers(self, num_layers: int) -> FirstLayers:
-        return FirstLayers(self._whole, num_layers)
+    def pause(self, num_tokens: int) -> None:
+        """The pass that has just written `num_tokens` positions of the first layers goes on later."""
+        self._num_ahead += num_tokens

@@ -8,9 +8,9 @@ with int8 weights they are bit for bit the same alone and in a verification pass
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from time import perf_counter
 
 import numpy as np
@@ -18,11 +18,13 @@ import torch
 from torch import Tensor
 
 from specviz.engine import lean_kernels as kernels
+from specviz.engine import lean_layerwise
 from specviz.engine.language_model import ForwardOutput
-from specviz.engine.lean_cache import FirstLayers, LeanKVCache
+from specviz.engine.layerwise import AfterLayer, LayerStates, Onward, go_on
+from specviz.engine.lean_cache import LeanKVCache
+from specviz.engine.lean_layerwise import LeanReadOut, key_value_product
 from specviz.engine.row_linear import Float32Linear, Int8Linear
 from specviz.engine.threads import ThreadGovernor
-from specviz.errors import BadRequest
 
 RowLinear = Int8Linear | Float32Linear
 
@@ -74,7 +76,10 @@ class LeanModel:
     def __init__(
         self, weights: LeanWeights, name: str, revision: str | None, dtype: torch.dtype, num_params: int
     ) -> None:
-        self._use(weights)
+        self.weights = weights
+        self.num_layers = len(weights.layers)
+        # After each layer comes the norm of the next one's attention, and of the head at the end.
+        self._next_norms = (*(layer.attention_norm for layer in weights.layers[1:]), weights.final_norm)
         self.name, self.revision, self.dtype, self.num_params = name, revision, dtype, num_params
         self.precision = str(dtype).removeprefix("torch.")
         self.device = torch.device("cpu")
@@ -99,7 +104,7 @@ class LeanModel:
     def forward(
         self,
         token_ids: Sequence[int],
-        cache: LeanKVCache | FirstLayers,
+        cache: LeanKVCache,
         *,
         num_logits: int | None = None,
         feature_layers: tuple[int, ...] = (),
@@ -116,7 +121,7 @@ class LeanModel:
     def _forward(
         self,
         token_ids: Sequence[int],
-        cache: LeanKVCache | FirstLayers,
+        cache: LeanKVCache,
         num_logits: int | None,
         feature_layers: tuple[int, ...],
     ) -> ForwardOutput:
@@ -126,22 +131,7 @@ class LeanModel:
         cache.reserve(start + rows)
         room = cache.room_for(rows, self.make_room)
 
-        def attend(index: int, qkv: np.ndarray) -> None:
-            keys, values = cache.keys[index], cache.values[index]
-            kernels.attend_rows(
-                qkv,
-                room.scales,
-                start,
-                weights.cosines,
-                weights.sines,
-                keys,
-                values,
-                room.scores,
-                room.heads,
-                room.scales,
-            )
-
-        features = self.run_layers(token_ids, room, attend, feature_layers)
+        features = self.run_layers(token_ids, room, self.attention_in(cache, start, room), feature_layers)
         cache.advance(rows)
         logits = weights.head(room.hidden_tensor[rows - num_logits :])
         return ForwardOutput(logits.mul_(room.scales_tensor[rows - num_logits :, None]), features)
@@ -161,52 +151,94 @@ class LeanModel:
         Returns:
             The features that were asked for, layer -> [rows, hidden].
         """
-        weights = self.weights
-        hidden, wide, scales, epsilon = room.hidden, room.wide, room.scales, np.float32(weights.epsilon)
-        x = weights.embedding[list(token_ids)].float().numpy()
+        x = self.embed(token_ids)
         features = {0: torch.tensor(x)} if 0 in feature_layers else {}
-        kernels.norm_rows(x, weights.layers[0].attention_norm, epsilon, hidden, scales)
-        for index, layer in enumerate(weights.layers):
-            attend(index, layer.qkv(room.hidden_tensor).numpy())
-            kernels.add_norm_rows(
-                x, layer.output(room.heads_tensor).numpy(), scales, layer.mlp_norm, epsilon, hidden, scales
-            )
-            kernels.gate_rows(layer.gate_up(room.hidden_tensor).numpy(), scales, wide, scales)
-            kernels.add_norm_rows(
-                x, layer.down(room.wide_tensor).numpy(), scales, self._next_norms[index], epsilon, hidden, scales
-            )
+        self.norm_for(0, x, room)
+        for index in range(self.num_layers):
+            self.run_layer(index, x, room, attend)
             if index + 1 in feature_layers:
                 features[index + 1] = torch.tensor(x)
         if self.num_layers in features:
             features[self.num_layers] = self._normalised(features[self.num_layers])
         return features
 
+    def embed(self, token_ids: Sequence[int]) -> np.ndarray:
+        """[rows, hidden], the state that the first layer gets."""
+        return self.weights.embedding[list(token_ids)].float().numpy()
+
+    def norm_for(self, index: int, x: np.ndarray, room: Room) -> None:
+        """Put the norm of states x [rows, hidden] into the room, as layer `index` wants it; after the last, the head."""
+        norm = self._next_norms[index - 1] if index else self.weights.layers[0].attention_norm
+        kernels.norm_rows(x, norm, np.float32(self.weights.epsilon), room.hidden, room.scales)
+
+    def run_layer(self, index: int, x: np.ndarray, room: Room, attend: Callable[[int, np.ndarray], None]) -> None:
+        """One layer, in place on x [rows, hidden]: finds its input's norm in the room, and leaves there the next one's.
+
+        Args:
+            attend: as in `run_layers`.
+        """
+        layer, scales, epsilon = self.weights.layers[index], room.scales, np.float32(self.weights.epsilon)
+        attend(index, layer.qkv(room.hidden_tensor).numpy())
+        attended = layer.output(room.heads_tensor).numpy()
+        kernels.add_norm_rows(x, attended, scales, layer.mlp_norm, epsilon, room.hidden, scales)
+        kernels.gate_rows(layer.gate_up(room.hidden_tensor).numpy(), scales, room.wide, scales)
+        down = layer.down(room.wide_tensor).numpy()
+        kernels.add_norm_rows(x, down, scales, self._next_norms[index], epsilon, room.hidden, scales)
+
+    def attention_in(self, cache: LeanKVCache, start: int, room: Room) -> Callable[[int, np.ndarray], None]:
+        """`attend` for rows that follow each other in one sequence, the first of them at position `start`."""
+        tables = (self.weights.cosines, self.weights.sines)
+
+        def attend(index: int, qkv: np.ndarray) -> None:
+            kept = (cache.keys[index], cache.values[index])
+            kernels.attend_rows(qkv, room.scales, start, *tables, *kept, room.scores, room.heads, room.scales)
+
+        return attend
+
     def synchronize(self) -> None:
         """A CPU is never behind."""
 
-    def first_layers(self, num_layers: int) -> LeanModel:
-        """A model of the first layers with the final norm and the head, over the same weights.
+    def forward_by_layer(
+        self,
+        token_ids: Sequence[int],
+        cache: LeanKVCache,
+        after_layer: AfterLayer = go_on,
+        *,
+        look_after: Collection[int] = (),
+        paused: LayerStates | None = None,
+    ) -> LayerStates:
+        """See `specviz.engine.layerwise.LayerwiseModel`."""
+        if self.governor is None:
+            return lean_layerwise.forward_by_layer(self, token_ids, cache, after_layer, look_after, paused)
+        self.governor.prepare()
+        start, asked_seconds = perf_counter(), 0.0
 
-        It runs in `LeanKVCache.first_layers` of a cache of the whole model.
+        def ask(layer: int, states: Tensor) -> Onward:
+            nonlocal asked_seconds
+            before = perf_counter()
+            onward = after_layer(layer, states)
+            asked_seconds += perf_counter() - before
+            return onward
 
-        Raises:
-            BadRequest: no such number of layers.
-        """
-        if not 1 <= num_layers <= self.num_layers:
-            raise BadRequest(
-                f"exit_layer is {num_layers}: {self.name} has {self.num_layers} layers, choose 1 to {self.num_layers}."
-            )
-        view = copy.copy(self)
-        view._use(replace(self.weights, layers=self.weights.layers[:num_layers]))
-        view.governor = None  # its passes are shorter than those that the governor knows
-        view.name = f"{self.name}, first {num_layers} of {self.num_layers} layers"
-        return view
+        ended = lean_layerwise.forward_by_layer(self, token_ids, cache, ask, look_after, paused)
+        num_run = ended.layer - (paused.layer if paused else 0)
+        if 2 * num_run >= self.num_layers:  # shorter passes say little of whole ones, which the governor knows
+            seconds = perf_counter() - start - asked_seconds
+            self.governor.observe(len(token_ids), seconds * self.num_layers / num_run)
+        return ended
 
-    def _use(self, weights: LeanWeights) -> None:
-        self.weights = weights
-        self.num_layers = len(weights.layers)
-        # After each layer comes the norm of the next one's attention, and of the head at the end.
-        self._next_norms = (*(layer.attention_norm for layer in weights.layers[1:]), weights.final_norm)
+    def read_out(self, states: Tensor) -> Tensor:
+        """See `specviz.engine.layerwise.LayerwiseModel`."""
+        return LeanReadOut(self, self.weights.head)(states)
+
+    def cut_read_out(self, vocab_ids: Tensor) -> LeanReadOut:
+        """See `specviz.engine.layerwise.LayerwiseModel`."""
+        return LeanReadOut(self, self.weights.head.part(vocab_ids))
+
+    @cached_property
+    def key_value_products(self) -> tuple[RowLinear, ...]:
+        """For each layer what makes only keys and values of its normalised input; made when it is first asked for."""
+        return tuple(key_value_product(self, index) for index in range(self.num_layers))
 
     def _normalised(self, states: Tensor) -> Tensor:
         shape = states.shape[-1:]

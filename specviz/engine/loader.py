@@ -20,7 +20,7 @@ from specviz.engine.draft_facts import DRAFT_KINDS, DraftKind, find_draft_folder
 from specviz.engine.embedded import EMBEDDED_NAME, embedded_model_dir
 from specviz.engine.kv_memory import reads_ahead
 from specviz.engine.language_model import LanguageModel
-from specviz.engine.lazy_drafts import Draft, LazyDrafts
+from specviz.engine.lazy_drafts import Draft, LazyDrafts, LazyExitHeads
 from specviz.engine.quanto_weights import quantize_weights
 from specviz.errors import BadRequest, RunFailed
 
@@ -54,6 +54,7 @@ class ModelPair:
         eos_token_ids: the target's own end tokens.
         drafts: those that are loaded when a run first drafts with them.
         open_drafts: precision -> the pair's `draft` and `drafts`.
+        exit_heads: those of the target, opened when a run first leaves early or drafts so.
     """
 
     target: LanguageModel
@@ -62,6 +63,7 @@ class ModelPair:
     eos_token_ids: frozenset[int]
     drafts: LazyDrafts = field(default_factory=LazyDrafts)
     open_drafts: OpenDrafts = no_drafts
+    exit_heads: LazyExitHeads = field(default_factory=LazyExitHeads)
 
     def draft_for(self, kind: str) -> Draft | None:
         """What drafters of a kind run beside the target, the same at every call; None for a kind that runs nothing,

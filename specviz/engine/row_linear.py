@@ -33,6 +33,11 @@ class Int8Linear:
         self._packed = torch.ops.quantized.linear_prepack(packable, None)
         self._multiply = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32
 
+    def part(self, outputs: Tensor) -> Int8Linear:
+        """The product for some of the outputs, [n] indices: the same bits, for less."""
+        weight, _ = torch.ops.quantized.linear_unpack(self._packed)
+        return Int8Linear(weight.int_repr()[outputs], weight.q_per_channel_scales()[outputs].float())
+
     def __call__(self, rows: Tensor) -> Tensor:
         return self._multiply(rows, INT8_STEP, INT8_ZERO, self._packed)
 
@@ -44,6 +49,10 @@ class Float32Linear:
         self.shape = tuple(weight.shape)
         self.num_bytes = weight.numel() * weight.element_size()
         self._weight = weight
+
+    def part(self, outputs: Tensor) -> Float32Linear:
+        """The product for some of the outputs, [n] indices."""
+        return Float32Linear(self._weight[outputs])
 
     def __call__(self, rows: Tensor) -> Tensor:
         return torch.nn.functional.linear(rows, self._weight)

@@ -7,6 +7,7 @@ committed token is pending, that is, every cache holds at most committed length 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,7 +18,7 @@ from specviz.engine.clock import Laps, RunClock
 from specviz.engine.describe import RoundDescriber, TokenChances
 from specviz.engine.dice import Dice
 from specviz.engine.kv_memory import KVMemory
-from specviz.engine.language_model import KVCache, LanguageModel
+from specviz.engine.language_model import ForwardOutput, KVCache, LanguageModel
 from specviz.engine.logits import LogitsPipeline, argmax_rows
 from specviz.engine.prefill import feed_in_chunks
 from specviz.engine.stopping import GeneratedText, StopRules
@@ -54,7 +55,7 @@ def decode(
         RunFailed: a model's logits are not numbers.
     """
     memory = memory or KVMemory()
-    run = _Run(
+    run = DecodingRun(
         target,
         drafter,
         list(prompt_ids),
@@ -65,6 +66,11 @@ def decode(
         memory,
         clock or RunClock(),
     )
+    yield from events_of(run, memory, live_drafts=live_drafts)
+
+
+def events_of(run: DecodingRun, memory: KVMemory, *, live_drafts: bool = False) -> Iterator[Event]:
+    """`prefill`, the `round`s, and `run_finished`."""
     yield from run.clock.hand_over(run.prefill())
     while (reason := run.finish_reason or run.interruption()) is None:
         for event in run.round(live_drafts):
@@ -101,8 +107,8 @@ def check_request(
     return LogitsPipeline(settings, vocab_size, len(prompt_ids), eos_token_ids)
 
 
-class _Run:
-    """The private state of one run."""
+class DecodingRun:
+    """The private state of one run; one that finds its tokens in another way has a `round` of its own."""
 
     def __init__(
         self,
@@ -116,7 +122,7 @@ class _Run:
         memory: KVMemory,
         clock: RunClock,
     ) -> None:
-        self.clock, self.settings, self.target = clock, settings, target
+        self.clock, self.settings, self.target, self.vocabulary = clock, settings, target, vocabulary
         self.committed = prompt_ids
         self.num_prompt = len(prompt_ids)
         self.rules = StopRules(eos_token_ids, settings.max_new_tokens, target.max_positions)
@@ -189,16 +195,11 @@ class _Run:
 
         # Verify: the pending token and the draft, in one pass.
         fed = [self.committed[-1], *draft_ids]
-        output = self.target.forward(fed, self.cache, feature_layers=self.feature_layers)
+        output = self._target_pass(fed)
         self.target.synchronize()
         laps.end("verify")
         adjusted = self.pipeline.adjust(output.logits, self.committed, draft_ids)
-        verdict, uniforms, extra_uniform = self._verify(draft, adjusted, index)
-
-        # Commit, token by token, up to the one that ends the run.
-        texts_before = self.texts.fork()
-        block = [*draft_ids[: verdict.num_accepted], verdict.extra_id]
-        kept = self._commit(block)
+        said, kept = self._settle(index, draft, adjusted)
 
         # Roll back.
         peak, draft_peak = self.cache.length, self._draft_cache_length()
@@ -208,11 +209,8 @@ class _Run:
             "type": "round",
             "round": index,
             "t": 0.0,
-            **self.describer.describe(
-                texts_before, draft, adjusted, verdict, TokenChances(uniforms, extra_uniform), kept
-            ),
+            **said,
             "draft_stop": draft_stop,
-            "committed": [token["id"] for token in kept],
             "cache": {
                 "target": self._cache_use(self.cache, length_before, peak),
                 "draft": self._draft_cache_use(draft_length_before, draft_peak),
@@ -252,6 +250,26 @@ class _Run:
         if len(draft) == wanted:
             return None
         return cut_by if len(draft) == longest else stopped_by
+
+    def _target_pass(self, fed: list[int]) -> ForwardOutput:
+        """The target over the pending token and the draft, all of it or what the drafter has not run yet."""
+        if self.session and self.session.shared_layers:
+            return self.session.verify(fed)
+        return self.target.forward(fed, self.cache, feature_layers=self.feature_layers)
+
+    def _settle(self, index: int, draft: list[DraftedToken], adjusted: Tensor) -> tuple[dict[str, Any], list[Token]]:
+        """Verdict and commit: what the round's event says of it, and the tokens that were committed.
+
+        Args:
+            adjusted: [k + 1, vocab] from the pipeline.
+        """
+        verdict, uniforms, extra_uniform = self._verify(draft, adjusted, index)
+        texts_before = self.texts.fork()
+        # Token by token, up to the one that ends the run.
+        kept = self._commit([*(token.token_id for token in draft[: verdict.num_accepted]), verdict.extra_id])
+        chances = TokenChances(uniforms, extra_uniform)
+        said = self.describer.describe(texts_before, draft, adjusted, verdict, chances, kept)
+        return {**said, "committed": [token["id"] for token in kept]}, kept
 
     def _verify(
         self, draft: list[DraftedToken], adjusted: Tensor, index: int

@@ -30,6 +30,7 @@ class RunSoFar:
         match event["type"]:
             case "run_started":
                 self.has_begun = True
+                self._fold.add(event)
             case "prefill":
                 self._token_ids += event["committed"]
                 self._prefill_seconds = sum(event["seconds"][part] or 0.0 for part in ("target", "draft"))

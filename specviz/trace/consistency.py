@@ -7,6 +7,7 @@ from typing import Any
 from specviz.events import Event, Round, RunFinished, RunStarted
 from specviz.metrics import MetricsFold
 from specviz.trace.checks import Malformed, shown
+from specviz.trace.exit_consistency import ExitCheck
 
 VERDICTS_OF_THE_TARGET = ("target_prob", "target_top", "target_tail", "target_prob_used", "accept_prob", "u")
 END_TYPES = ("run_finished", "run_failed")
@@ -27,6 +28,7 @@ class StoryCheck:
         self._last_t = 0.0
         self._token_ids: list[int | None] = []
         self._fold = MetricsFold()
+        self._exits: ExitCheck | None = None
 
     def add(self, event: Event) -> None:
         """Check the next event, whose own shape is already known to be right."""
@@ -43,6 +45,7 @@ class StoryCheck:
     def _add_run_started(self, event: RunStarted) -> None:
         self.is_served = event["mode"] == "served"
         _check_prompt(event, self.is_served)
+        self._exits = ExitCheck(event)
 
     def _add_prefill(self, event: dict[str, Any]) -> None:
         if self._last != "run_started":
@@ -62,6 +65,7 @@ class StoryCheck:
         if not self.is_served:
             _check_all_known(event)
         check_round(event)
+        self._exits.check(event)
         self.num_rounds += 1
         self._token_ids += event["committed"]
         self._fold.add(event)

@@ -18,6 +18,7 @@ class TraceLimits:
         max_token_text: characters of one token.
         max_tokens: ids of a prompt or of a whole text.
         max_draft: drafted tokens of a round.
+        max_layers: of a target, where something is told of each.
         max_top: entries of a top list.
         max_unknown_items: entries of a list or object of which nothing is known.
         max_depth: levels of nesting under a field of which nothing is known.
@@ -31,6 +32,7 @@ class TraceLimits:
     max_token_text: int = 10_000
     max_tokens: int = 1_000_000
     max_draft: int = 256
+    max_layers: int = 1000
     max_top: int = 100
     max_unknown_items: int = 10_000
     max_depth: int = 12

@@ -61,6 +61,49 @@ def round_sentence(event: Round) -> str:
     return f"{sentence[0].upper()}{sentence[1:]}."
 
 
+def exit_sentence(event: Round, num_layers: int) -> str:
+    """One round of an early-exit run, such as
+
+    Said ' dog' after 21 of 30 layers: 0.731 sure, and 0.600 was enough.
+    """
+    left, said = event["exit"], quoted(event["extra"])
+    confidences, threshold = left["confidences"], left["threshold"]
+    if left["layer"] < num_layers:
+        why = (
+            f": {confidences[-1]:.3f} sure, and {threshold:.3f} was enough"
+            if confidences and threshold is not None
+            else ""
+        )
+        return f"Said {said} after {left['layer']} of {num_layers} layers{why}."
+    if not confidences or threshold is None:
+        return f"Said {said} after all {num_layers} layers."
+    if max(confidences) >= threshold:
+        return f"Said {said} after all {num_layers} layers, as a map run does; it would have left early."
+    return f"Said {said} after all {num_layers} layers: at most {max(confidences):.3f} sure before, where {threshold:.3f} was asked."
+
+
+def exit_facts(metrics: dict[str, Any]) -> str | None:
+    """How many layers an early-exit run took; None for other runs."""
+    mean, saved = metrics.get("mean_layers_per_token"), metrics.get("layers_saved")
+    if mean is None:
+        return None
+    of_all = f", {saved:.0%} of the layers not run" if saved is not None else ""
+    return f"{mean:.1f} layers a token{of_all}"
+
+
+def early_exit_facts(info: dict[str, Any]) -> list[str]:
+    """What a trace says of when tokens may leave, in short sentences without their full stops."""
+    threshold = info["threshold"]
+    when = "never" if threshold is None else f"{shortened(info['measure'], LONGEST_QUOTE)} of at least {threshold:g}"
+    looked = f"looked at after {_layers(info['exit_layers'])}" if info["exit_layers"] else "never looked at"
+    kind = {"timed": "exits are real", "map": "a map: every layer is run and read out"}.get(info["run"], info["run"])
+    heads = info["heads"]
+    named = (
+        f"{shortened(heads['kind'], LONGEST_QUOTE)} exit heads, {heads['cut_vocab_size']:,} tokens in their confidences"
+    )
+    return [f"{when}, {looked}", kind, named]
+
+
 def num_rolled_back(event: Round) -> int:
     """Drafted tokens that were withdrawn: rejected, discarded and cut ones."""
     return sum(token["status"] != "accepted" for token in event["draft"])
@@ -109,7 +152,8 @@ def drafter_facts(drafter: dict[str, Any]) -> list[str]:
     cut, size = drafter.get("cut_vocab_size"), drafter.get("vocab_size")
     if _is_count(cut) and _is_count(size):
         facts.append("trained for this target")
-        facts.append(f"can say {cut:,} of {size:,} tokens")
+        context = " and those of the text so far" if drafter.get("says_context") is True else ""
+        facts.append(f"can say {cut:,} of {size:,} tokens{context}")
     if _is_count(weights):
         precision = drafter.get("precision") or drafter.get("dtype")
         named = f"{shortened(precision, LONGEST_QUOTE)} weights" if isinstance(precision, str) else "weights"

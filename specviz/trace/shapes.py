@@ -35,6 +35,7 @@ ROUND_SECONDS = ("draft", "verify", "other")
 MAX_SAFE_INTEGER = 2**53 - 1  # the largest that JavaScript reads without loss
 PROBABILITY = nullable(real(0, 1.000001))  # float32 sums of probabilities may end a little above 1
 UNIT = nullable(real(0, 1))
+CONFIDENCE = real(-1, 1)  # a cosine may be below 0
 SECONDS = real(0, 1e9)
 MEASURE = real(0, 1e308)
 TOKEN_ID = whole(0, 2**31 - 1)
@@ -123,7 +124,21 @@ class _Shapes:
             "settings": self.free_object,
             "versions": mapping_of(NAME, nullable(NAME), 1000),
         }
-        return required, {}
+        return required, {"early_exit": self.early_exit()}
+
+    def early_exit(self) -> Check:
+        heads = {"kind": NAME, "name": NAME, "cut_vocab_size": COUNT, "num_params": COUNT}
+        return self.object(
+            {
+                "run": one_of("timed", "map"),
+                "measure": NAME,
+                "threshold": nullable(CONFIDENCE),
+                "threshold_decay": MEASURE,
+                "min_layer": COUNT,
+                "exit_layers": list_of(COUNT, self.limits.max_layers),
+                "heads": self.object(heads),
+            }
+        )
 
     def prefill(self) -> Table:
         parts = ("target", "draft")
@@ -146,7 +161,30 @@ class _Shapes:
             "cache": self.object({"target": cache, "draft": cache}, {"shared_layers": COUNT}),
             "seconds": self.all_of(ROUND_SECONDS, nullable(SECONDS)),
         }
-        return required, {}
+        return required, {"exit": self.token_exit(), "map": self.layer_map()}
+
+    def token_exit(self) -> Check:
+        return self.object(
+            {
+                "layer": COUNT,
+                "confidences": list_of(CONFIDENCE, self.limits.max_layers),
+                "threshold": nullable(CONFIDENCE),
+                "head_seconds": SECONDS,
+            }
+        )
+
+    def layer_map(self) -> Check:
+        def a_layer(check: Check) -> Check:
+            return list_of(nullable(check), self.limits.max_layers)
+
+        measures = {name: a_layer(CONFIDENCE) for name in ("top1", "gap", "saturation")}
+        return self.object(
+            {
+                "measures": self.object({**measures, "entropy": a_layer(MEASURE)}),
+                "ids": a_layer(TOKEN_ID),
+                "texts": a_layer(self.token_text),
+            }
+        )
 
     def draft_token(self) -> Check:
         probabilities = (
@@ -212,5 +250,7 @@ class _Shapes:
             "first_difference": first_difference,
             "plain_seconds": self.all_of(RUN_SECONDS, nullable(SECONDS)),
             "plain_tokens_per_second": nullable(MEASURE),
+            "common_prefix": POSITIONS,
+            "same_share": UNIT,
         }
         return {"against": one_of("plain"), "identical": nullable(flag)}, optional

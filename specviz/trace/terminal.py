@@ -22,6 +22,9 @@ from specviz.trace.sentences import (
     draft_stop_note,
     drafter_facts,
     drafter_words,
+    early_exit_facts,
+    exit_facts,
+    exit_sentence,
     identity_sentence,
     num_rolled_back,
     round_sentence,
@@ -67,6 +70,7 @@ class TraceTerminal:
     def __init__(self, file: TextIO, width: int | None = None):
         self.console = PipeFriendlyConsole(file=file, width=width, highlight=False, markup=False, emoji=False)
         self.encoding = getattr(file, "encoding", None) or "utf-8"
+        self._num_layers = 0
         self.has_signs = _can_write("✓✗✂→…·×≥␊", self.encoding)
 
     def show(self, event: Event) -> None:
@@ -84,10 +88,16 @@ class TraceTerminal:
         target, drafter = event["target"], event["drafter"]
         dtype, device = target["dtype"] or "unknown precision", target["device"] or "unknown device"
         self._line(f"Target   {target['name']}, {dtype}, {device}", "bold")
-        kind, name = drafter_words(drafter["kind"]), drafter["name"]
-        named = f" ({name})" if name and name not in (kind, drafter["kind"]) else ""
-        self._line(f"Drafter  {kind}{named}{_draft_length(event)}")
-        for fact in drafter_facts(drafter):
+        if "early_exit" in event:
+            self._num_layers = target["num_layers"]
+            first, *facts = early_exit_facts(event["early_exit"])
+            self._line(f"Exits    {first}")
+        else:
+            kind, name = drafter_words(drafter["kind"]), drafter["name"]
+            named = f" ({name})" if name and name not in (kind, drafter["kind"]) else ""
+            self._line(f"Drafter  {kind}{named}{_draft_length(event)}")
+            facts = drafter_facts(drafter)
+        for fact in facts:
             self._line(fact, "dim", indent=9)
         self._line(f"Prompt   {shortened(visible_text(event['prompt']['text']), 400)}", "dim")
 
@@ -117,7 +127,8 @@ class TraceTerminal:
         for line in _cache_lines(event):
             self._line(line, "dim", indent=2)
         self._line(f"time {_time_parts(event['seconds'])}", "dim", indent=2)
-        self._line(round_sentence(event), indent=2)
+        sentence = exit_sentence(event, self._num_layers) if "exit" in event else round_sentence(event)
+        self._line(sentence, indent=2)
 
     def show_summary(self, events: Sequence[Event], is_incomplete: bool = False) -> None:
         """The text, why it ended, every ratio with what it divides, speed, and the identity line."""
@@ -127,7 +138,9 @@ class TraceTerminal:
         self._line(summary["text"] or "(nothing)")
         self.console.print()
         self._line(_ending(summary, is_incomplete), "bold")
-        for line in (*_count_lines(summary["counts"]), *_ratio_lines(summary), *_speed_lines(summary)):
+        exits = _exit_lines(summary["metrics"])
+        told = exits or (*_count_lines(summary["counts"]), *_ratio_lines(summary))
+        for line in (*told, *_speed_lines(summary)):
             self._line(line, indent=2)
         self._line(identity_sentence(summary["identity"]))
 
@@ -280,6 +293,18 @@ def _count_lines(counts: dict[str, int]) -> Iterator[str]:
         f"the target's own: {counted(counts['corrections'], 'correction')}, "
         f"{counts['bonuses']} bonus, {counts['plains']} plain"
     )
+
+
+def _exit_lines(metrics: dict[str, Any]) -> list[str]:
+    """Of an early-exit run: layers a token, and how many tokens left where; nothing for other runs."""
+    if (facts := exit_facts(metrics)) is None:
+        return []
+    counts = ", ".join(f"{layer}: {tokens}" for layer, tokens in metrics["exit_counts"].items())
+    return [
+        facts,
+        f"tokens by the layer they left at: {counts}",
+        f"exit heads {_seconds(metrics['mean_head_seconds'])} a token",
+    ]
 
 
 def _ratio_lines(summary: dict[str, Any]) -> Iterator[str]:

@@ -51,7 +51,14 @@ class AnswerExamples:
             part = store.read(shard.number)
             at = np.flatnonzero(np.isin(part.sequences, wanted))
             places.append(np.stack([np.full(len(at), len(self._parts)), at], 1))
-            columns.append((part.choices[at], part.next_ids[at], part.sequences[at] + shard.number * MOST_SEQUENCES, part.log_sums[at]))
+            columns.append(
+                (
+                    part.choices[at],
+                    part.next_ids[at],
+                    part.sequences[at] + shard.number * MOST_SEQUENCES,
+                    part.log_sums[at],
+                )
+            )
             self._parts.append(part.states)
             self.num_sequences += len(wanted)
             for index in wanted:

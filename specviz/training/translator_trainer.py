@@ -33,7 +33,8 @@ class TranslatorPlan:
     Attributes:
         rank: of the maps.
         epochs: passes over the positions.
-        fitted: the most positions that the closed-form start is fitted to.
+        fitted: about how many positions the closed-form start is fitted to.
+        vocabulary: how many tokens, the most frequent ones, exits are held against.
         common, least_prob, drawn: the tokens that a step looks at: so many of the most frequent ones, those that the
             target gives at least this anywhere, and so many of the others.
     """
@@ -43,7 +44,8 @@ class TranslatorPlan:
     positions_per_step: int = 64
     learning_rate: float = 1e-3
     warmup_steps: int = 50
-    fitted: int = 40_000
+    fitted: int = 20_000
+    vocabulary: int = 16_384
     common: int = 512
     least_prob: float = 1e-3
     drawn: int = 1024

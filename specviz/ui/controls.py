@@ -88,6 +88,11 @@ def drafter_choices(pair: Pair) -> list[tuple[str, str]]:
     return [(DRAFTER_WORDS[kind], kind) for kind in drafter_kinds(pair)]
 
 
+def pair_choices(pairs: tuple[Pair, ...]) -> list[tuple[str, str]]:
+    """Words and names of the models that may be chosen."""
+    return [(f"{pair.title}, {pair.weight_bytes() / 1e9:.1f} GB", pair.name) for pair in pairs]
+
+
 def precision_control(pair_name: str, drafter: str, precision: str) -> dict[str, Any]:
     """What the control of the draft's weights shows beside a drafter; it is not there for one without weights."""
     own = draft_precisions(pair_name, drafter)
@@ -171,7 +176,7 @@ def _drafter_details(first: dict[str, Any]) -> dict[str, gr.Component]:
 
 
 def _models(first: dict[str, Any], pairs: tuple[Pair, ...], allow_own: bool) -> dict[str, gr.Component]:
-    choices = [(f"{pair.title}, {pair.weight_bytes() / 1e9:.1f} GB", pair.name) for pair in pairs]
+    choices = pair_choices(pairs)
     if not allow_own:
         return {"pair": gr.Radio(choices, value=first["pair"], label="Models", elem_id="sv-pair")}
     return {

@@ -67,7 +67,7 @@ def export_page(events: Sequence[Event]) -> str:
     return PAGE.substitute(
         policy=content_security_policy(script, plotly_script()),
         version=html.escape(__version__),
-        title=html.escape(f"{_one_line(events[0]['target']['name'])}: speculative decoding, recorded"),
+        title=html.escape(f"{one_line(events[0]['target']['name'])}: speculative decoding, recorded"),
         css=file_page_css() + stage_css(),
         about=html.escape(about(events[0])),
         trace=embedded_json(events),
@@ -112,11 +112,11 @@ def content_security_policy(*scripts: str) -> str:
 
 def about(started: RunStarted) -> str:
     """One line that says what the page is."""
-    target, drafter = _one_line(started["target"]["name"]), started["drafter"]["kind"]
-    drafts = f" with {DRAFTERS.get(drafter, _one_line(drafter))} as its drafter" if drafter != "none" else ""
+    target, drafter = one_line(started["target"]["name"]), started["drafter"]["kind"]
+    drafts = f" with {DRAFTERS.get(drafter, one_line(drafter))} as its drafter" if drafter != "none" else ""
     does = "continuing" if started["prompt"].get("raw") else "answering"
-    prompt = shortened(_one_line(started["prompt"]["text"]), LONGEST_PROMPT)
-    when = _one_line(started["created"])[:10]
+    prompt = shortened(one_line(started["prompt"]["text"]), LONGEST_PROMPT)
+    when = one_line(started["created"])[:10]
     return (
         f"A recording of {target} {does} “{prompt}”{drafts}, made with SpecViz on {when}. "
         "It plays from this file alone: nothing is loaded and nothing is sent."
@@ -133,7 +133,8 @@ def _sha256(text: str) -> str:
     return base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")
 
 
-def _one_line(text: object) -> str:
+def one_line(text: object) -> str:
+    """Any text as a single line of visible characters."""
     return visible_text(" ".join(str(text).split()))
 
 

@@ -12,6 +12,7 @@ from specviz.presets import Pair
 
 if TYPE_CHECKING:
     from specviz.engine.loader import ModelPair
+    from specviz.ui.exit_request import ExitRequest
     from specviz.ui.live_run import Notify, RunLike
     from specviz.ui.run_request import RunRequest
 
@@ -45,6 +46,23 @@ class ModelShelf:
             check=request.check,
             live_drafts=True,
         )
+
+    def open_exit_part(self, request: ExitRequest, role: str, notify: Notify) -> RunLike:
+        """One run of the Early exit tab, by its role; see `exit_request.SERIES`."""
+        settings = request.settings_of(role)
+        needs_draft = settings.drafter in DRAFT_KINDS
+        pair = self._pair(request.pair, "auto" if needs_draft else None, notify)
+        asked = {"raw": request.raw, "system": request.system or None}
+        if role in ("map", "timed", "early_exit"):
+            from specviz.early_exit.exit_run import ExitRun
+
+            kind = "map" if role == "map" else "timed"
+            return ExitRun(
+                pair, request.prompt, settings, request.exits_of(role), kind=kind, check=role == "timed", **asked
+            )
+        from specviz.runs import Run
+
+        return Run(pair, request.prompt, settings, **asked)
 
     def _pair(self, wanted: Pair, precision: str | None, notify: Notify) -> ModelPair:
         """The models of a pair; with its drafts in any precision (None) where the run needs none."""

@@ -14,10 +14,13 @@ import gradio as gr
 from specviz.presets import Preset, find_pair, load_lessons, load_pairs
 from specviz.ui.address import FORGET_RECORDING, IN_ADDRESS, READ_ADDRESS, keep_lesson, write_address
 from specviz.ui.controls import Controls, build_controls, drafter_choices, precision_control
+from specviz.ui.exit_handlers import ExitHandlers, ExitRunFactory
+from specviz.ui.exit_tab import TAB, build_exit_tab, follow_tabs
 from specviz.ui.handlers import Handlers, RunFactory
 from specviz.ui.messages import RECORDING, message
 from specviz.ui.model_shelf import ModelShelf
 from specviz.ui.plotly_js import plotly_route
+from specviz.ui.recorded_series import RECORDED_DIR
 from specviz.ui.recordings import RECORDINGS_DIR, load_recordings
 from specviz.ui.run_request import control_values
 from specviz.ui.stage import stage_component
@@ -35,11 +38,16 @@ MAX_UPLOAD = "16mb"
 SECONDS_BETWEEN_LOOKS = 0.02
 QUICK = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
 STREAMING = {"show_progress": "hidden", "api_visibility": "private"}
+RUNNING = {**STREAMING, "concurrency_limit": MAX_RUNS_AT_ONCE, "concurrency_id": "runs"}
 DELETE_UPLOADS = (600, 3600)  # every, and older than: seconds
 
 
 def build_demo(
-    run_factory: RunFactory | None = None, recordings_dir: Path = RECORDINGS_DIR, allow_own: bool | None = None
+    run_factory: RunFactory | None = None,
+    recordings_dir: Path = RECORDINGS_DIR,
+    allow_own: bool | None = None,
+    exit_run_factory: ExitRunFactory | None = None,
+    recorded_dir: Path = RECORDED_DIR,
 ) -> gr.Blocks:
     """The page.
 
@@ -48,10 +56,13 @@ def build_demo(
         recordings_dir: where the recorded runs are.
         allow_own: whether visitors may open model folders of this machine; the default asks the environment
             variable `OWN_MODELS_VARIABLE`, and is no.
+        exit_run_factory, recorded_dir: the same two for the Early exit tab.
     """
     allow_own = os.environ.get(OWN_MODELS_VARIABLE) == "1" if allow_own is None else allow_own
     recordings, lessons = load_recordings(recordings_dir), load_lessons()
-    handlers = Handlers(run_factory or ModelShelf().open_run, recordings, lessons, allow_own)
+    shelf, pairs = ModelShelf(), load_pairs()
+    handlers = Handlers(run_factory or shelf.open_run, recordings, lessons, allow_own)
+    exit_handlers = ExitHandlers(exit_run_factory or shelf.open_exit_part, handlers.registry, recorded_dir)
     first = (
         message("first-recording", 0, recordings[0].events, source=RECORDING, done=True, recording=recordings[0].name)
         if recordings
@@ -59,11 +70,15 @@ def build_demo(
     )
     with gr.Blocks(title=TITLE, analytics_enabled=False, fill_width=True, delete_cache=DELETE_UPLOADS) as demo:
         gr.HTML(HEADER, elem_id="sv-head", apply_default_css=False)
-        with gr.Tabs(), gr.Tab("Watch", id="watch"), gr.Row(elem_id="sv-watch"):
-            controls = build_controls(load_pairs(), lessons, recordings, allow_own)
-            with gr.Column(elem_id="sv-show"):
-                stage = stage_component(first, handlers.missing_events)
-        defaults = control_values(lessons[0] if lessons else None, load_pairs()[0])
+        with gr.Tabs(elem_id="sv-tabs"):
+            with gr.Tab("Watch", id="watch"), gr.Row(elem_id="sv-watch"):
+                controls = build_controls(pairs, lessons, recordings, allow_own)
+                with gr.Column(elem_id="sv-show"):
+                    stage = stage_component(first, handlers.missing_events)
+            with gr.Tab("Early exit", id=TAB):
+                build_exit_tab(pairs, exit_handlers, handlers, RUNNING)
+        follow_tabs(demo)
+        defaults = control_values(lessons[0] if lessons else None, pairs[0])
         _wire(controls, stage, handlers)
         if controls.lesson is not None:
             _wire_lessons(controls, handlers, lessons)
@@ -120,9 +135,7 @@ def _wire(controls: Controls, stage: gr.HTML, handlers: Handlers) -> None:
             set(values.values()),
             stage,
             trigger_mode="multiple",
-            concurrency_limit=MAX_RUNS_AT_ONCE,
-            concurrency_id="runs",
-            **STREAMING,
+            **RUNNING,
         )
         runs.failure(handlers.broke_off, None, stage, **QUICK)
     controls.stop.click(handlers.stop, None, None, **QUICK)

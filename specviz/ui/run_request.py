@@ -132,23 +132,23 @@ def _draft_precision(pair: Pair, drafter: str, asked: object) -> str:
 
 def _settings_from(values: dict[str, Any]) -> RunSettings:
     longest, shortest = (
-        _whole(f"The {which} match", values[name], 1, MAX_NGRAM)
+        whole_number(f"The {which} match", values[name], 1, MAX_NGRAM)
         for which, name in (("longest", "max_ngram"), ("shortest", "min_ngram"))
     )
     if shortest > longest:
         raise BadRequest(
             f"The shortest match is {shortest} and the longest {longest}: make the shortest the smaller one."
         )
-    k = _whole("k", values["k"], 1, MAX_K)
-    exit_layer = _whole("The exit layer", values["exit_layer"], 0, 10_000)
+    k = whole_number("k", values["k"], 1, MAX_K)
+    exit_layer = whole_number("The exit layer", values["exit_layer"], 0, 10_000)
     return RunSettings(
         drafter=values["drafter"],
         num_draft_tokens="auto" if values["k_auto"] else k,
         temperature=values["temperature"],
-        top_k=_whole("top-k", values["top_k"], 0, 10_000),
+        top_k=whole_number("top-k", values["top_k"], 0, 10_000),
         top_p=values["top_p"],
-        max_new_tokens=_whole("New tokens", values["max_new_tokens"], 1, MAX_NEW_TOKENS),
-        seed=_whole("The seed", values["seed"], 0, MAX_SEED),
+        max_new_tokens=whole_number("New tokens", values["max_new_tokens"], 1, MAX_NEW_TOKENS),
+        seed=whole_number("The seed", values["seed"], 0, MAX_SEED),
         exit_layer=exit_layer or None,
         max_ngram=longest,
         min_ngram=shortest,
@@ -231,7 +231,8 @@ def _with_change(values: dict[str, Any], name: str, value: Any) -> dict[str, Any
     return changed
 
 
-def _whole(name: str, value: object, low: int, high: int) -> int:
+def whole_number(name: str, value: object, low: int, high: int) -> int:
+    """A number from a control; raises BadRequest where it is not whole, or out of bounds."""
     is_whole = isinstance(value, (int, float)) and not isinstance(value, bool) and value == value // 1
     if not is_whole or not low <= value <= high:
         raise BadRequest(f"{name} is {'empty' if value is None else value}: give a whole number from {low} to {high}.")

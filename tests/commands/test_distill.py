@@ -17,6 +17,8 @@ import torch
 from specviz.__main__ import main
 from specviz.commands import distill
 from specviz.config import RunSettings
+from specviz.early_exit.exit_head_files import read_exit_heads
+from specviz.early_exit.translators import TranslatedHeads
 from specviz.engine.draft_files import read_draft
 from specviz.engine.loader import load_pair
 from specviz.metrics import MetricsFold
@@ -236,7 +238,7 @@ def refused(target, tmp_path, *arguments):
     ("arguments", "sentence"),
     [
         (["distil"], "step is 'distil': choose some of generate, train, evaluate, export."),
-        (["--kind", "ngram"], "kind is 'ngram': choose draft_head or draft_model."),
+        (["--kind", "ngram"], "kind is 'ngram': choose one of draft_head, draft_model, exit_heads."),
         (["--tokens", "0"], "tokens is 0: give a whole number from 1 on."),
         (["--cut", "0"], "cut is 0: give a whole number from 1 on."),
         (["--seed", "-1"], "seed is -1: give a whole number from 0 to 4294967295."),
@@ -246,6 +248,10 @@ def refused(target, tmp_path, *arguments):
         (
             ["--kind", "draft_model", "--feature-layers", "0"],
             "feature_layers is '0', which a draft_model does not have: leave it out.",
+        ),
+        (
+            ["--kind", "exit_heads", "--feature-layers", "0"],
+            "feature_layers is '0', which exit_heads do not have: leave it out.",
         ),
         (["--feature-layers", "a"], "feature_layers is 'a': give layers as numbers with commas between"),
         (["--feature-layers", "2,1"], "feature_layers is '2,1': give each layer once, the lowest first."),
@@ -291,3 +297,30 @@ def test_an_untrained_draft_is_not_exported_and_too_little_text_is_not_measured(
         patch.setattr(corpus.Shard, "is_held_out", lambda shard, index: True)
         said = specviz(*arguments, "train")
         assert said.code == 2 and "holds no text to train with: generate more tokens" in said.err
+
+
+def test_exit_heads_are_trained_measured_and_exported_by_the_same_command(target, tmp_path):
+    arguments = ["distill", "--target", target, "--kind", "exit_heads", "--name", "tiny-exits", "--tokens", "6000"]
+    arguments += [
+        "--work",
+        str(tmp_path / "work"),
+        "--output",
+        str(tmp_path / "heads"),
+        "--cut",
+        "200",
+        "--epochs",
+        "0.5",
+    ]
+    interrupted = specviz(*arguments, "generate", "train", interrupt_at=("train_exits", 2))
+    assert interrupted.code == 130
+    whole = specviz(*arguments, "--json")
+    assert whole.code == 0, whole.err
+    first = next(done for stage, done, _ in whole.stages if stage == "train_exits")
+    assert first == 3 and {stage for stage, _, _ in whole.stages} >= {"train_exits", "evaluate_exits"}
+    assert whole.result["kind"] == "exit_heads" and whole.result["output"] == str(tmp_path / "heads")
+    file = read_exit_heads(tmp_path / "heads")
+    assert file.facts.exit_layers == tuple(whole.result["metrics"]["exit_layers"])
+    heads = TranslatedHeads(file, load_pair(target).target)
+    assert heads.name == "tiny-exits" and len(heads.vocab_ids) == 200
+    again = specviz(*arguments, "evaluate", "export")
+    assert again.code == 0 and "of the layers saved" in again.out and "The exit heads are in" in again.out

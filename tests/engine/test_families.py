@@ -11,6 +11,7 @@ import torch
 from specviz.config import RunSettings
 from specviz.engine.hf_model import TransformersModel
 from specviz.engine.language_model import ForwardOutput
+from specviz.engine.layerwise import LayerStates, Onward
 from specviz.engine.loader import ModelPair
 from specviz.errors import BadRequest
 from specviz.runs import Run
@@ -164,8 +165,7 @@ def test_at_the_last_layer_an_exit_is_the_model_itself(family):
     # TransformerLensOrg/TransformerLens #1076: a norm that was made for another layer.
     target = tiny_target(family)
     whole = target.forward(PROMPT, target.new_cache()).logits
-    cache = target.new_cache()
-    exit_logits = target.first_layers(NUM_LAYERS).forward(PROMPT, cache.first_layers(NUM_LAYERS)).logits
+    exit_logits = target.read_out(target.forward_by_layer(PROMPT, target.new_cache()).states)
     torch.testing.assert_close(exit_logits.softmax(-1), whole.softmax(-1), atol=1e-5, rtol=0)
     entropies = [-(p * p.log()).sum(-1) for p in (exit_logits.softmax(-1), whole.softmax(-1))]
     torch.testing.assert_close(*entropies, atol=1e-4, rtol=0)
@@ -182,38 +182,51 @@ def test_an_earlier_exit_is_the_model_with_its_later_layers_removed(family, num_
     shorter.load_state_dict(tiny_model(family).state_dict(), strict=False)
     with torch.no_grad():
         expected = shorter(torch.tensor([PROMPT]), use_cache=False).logits[0]
-    cache = target.new_cache()
-    exit_logits = target.first_layers(num_layers).forward(PROMPT, cache.first_layers(num_layers)).logits
+    exit_logits = target.read_out(paused_at(num_layers, target, PROMPT, target.new_cache()).states)
     torch.testing.assert_close(exit_logits, expected, atol=1e-4, rtol=1e-4)
 
 
 @any_family
-def test_an_exit_after_all_layers_has_every_token_accepted(family):
-    events = run_events(
-        tiny_target(family),
-        PROMPT,
-        drafter_kind="early_exit",
-        exit_layer=NUM_LAYERS,
-        num_draft_tokens=3,
-        max_new_tokens=16,
-    )
-    counts = finished(events)["counts"]
-    assert counts["accepted"] == counts["drafted"] == 12
-    assert new_ids(events) == generate_ids(tiny_model(family), PROMPT, 16)
+@pytest.mark.parametrize("num_layers", [1, 2])
+def test_a_pass_that_paused_goes_on_as_if_it_had_not(family, num_layers):
+    target, cache = tiny_target(family), tiny_target(family).new_cache()
+    target.forward(PROMPT, cache, num_logits=0)
+    length, fed = cache.length, [7, 3, 9]
+    expected = target.forward(fed, cache).logits
+    cache.truncate(length)
+    ahead = [paused_at(num_layers, target, [token_id], cache).states for token_id in fed]
+    assert cache.length == length
+    ended = target.forward_by_layer(fed, cache, paused=LayerStates(num_layers, torch.cat(ahead)))
+    assert cache.length == length + 3
+    torch.testing.assert_close(target.read_out(ended.states), expected, atol=1e-4, rtol=1e-4)
+    cache.truncate(length)
+    paused_at(num_layers, target, fed, cache)
+    cache.truncate(length)
+    torch.testing.assert_close(target.forward(fed, cache).logits, expected, atol=1e-4, rtol=1e-4)
 
 
 @any_family
-def test_a_view_of_the_first_layers_shares_weights_and_changes_nothing(family):
+def test_a_part_of_the_head_says_what_the_whole_head_says(family):
+    target, ids = tiny_target(family), torch.tensor([0, 5, 9])
+    states = target.forward_by_layer(PROMPT, target.new_cache()).states
+    cut = target.cut_read_out(ids)
+    assert cut.num_bytes < target.weight_bytes
+    torch.testing.assert_close(cut(states), target.read_out(states)[:, ids], atol=1e-4, rtol=1e-4)
+
+
+@any_family
+def test_running_layer_by_layer_changes_nothing_of_the_model(family):
     target, module = tiny_target(family), tiny_model(family)
     config_before, modules_before = module.config.to_dict(), [id(m) for m in module.modules()]
-    view = target.first_layers(1)
-    cache = target.new_cache()
-    target.forward(PROMPT, cache, num_logits=0)
-    view.forward([7], cache.first_layers(1))
-    assert {id(p) for p in view._module.parameters()} < {id(p) for p in module.parameters()}
+    paused_at(1, target, PROMPT, target.new_cache())
+    target.forward_by_layer(PROMPT, target.new_cache(), lambda layer, states: Onward.LEAVE, look_after=(2,))
     assert module.config.to_dict() == config_before
     assert [id(m) for m in module.modules()] == modules_before
     assert target.num_layers == NUM_LAYERS
+
+
+def paused_at(num_layers, target, token_ids, cache) -> LayerStates:
+    return target.forward_by_layer(token_ids, cache, lambda layer, states: Onward.PAUSE, look_after=(num_layers,))
 
 
 # --- rounding ---------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from specviz.config import RunSettings
+from specviz.engine.layerwise import LayerStates, Onward
 from specviz.engine.lean_cache import FIRST_CAPACITY, LeanKVCache
 from specviz.engine.lean_model import LeanModel
 from specviz.engine.loader import ModelPair
@@ -74,19 +75,30 @@ def test_it_takes_no_more_room_than_the_context_needs(max_positions):
     assert cache.keys.shape[2] == max_positions
 
 
-@pytest.mark.parametrize("num_layers", [1, 2])
-def test_the_first_layers_are_the_same_keys_and_values(num_layers):
+def test_what_runs_ahead_is_not_counted_and_is_cut():
     cache = cache_of(10)
-    view = cache.first_layers(num_layers)
-    assert (view.length, view.num_bytes) == (10, cache.num_bytes * num_layers // LAYERS)
-    assert view.keys is cache.keys
-    view.reserve(FIRST_CAPACITY + 5)
-    assert view.keys is cache.keys
-    assert view.values is cache.values
-    view.truncate(4)
-    assert cache.length == 4
-    view.advance(3)
-    assert cache.length == view.length == view.first_layers(1).length == 7
+    cache.pause(3)
+    assert (cache.length, cache.num_ahead) == (10, 3)
+    cache.truncate(10)
+    assert (cache.length, cache.num_ahead) == (10, 0)
+    cache.pause(2)
+    cache.advance(2)
+    assert (cache.length, cache.num_ahead) == (12, 0)
+
+
+def pause(layer, states) -> Onward:
+    return Onward.PAUSE
+
+
+def test_a_cache_that_grows_keeps_what_ran_ahead():
+    model, length = lean_int8("grouped"), FIRST_CAPACITY - 2
+    cache, fed = model.new_cache(), some_ids(6, seed=1)
+    model.forward(some_ids(length), cache, num_logits=0)
+    expected = model.forward(fed, cache).logits
+    cache.truncate(length)
+    ahead = [model.forward_by_layer([token_id], cache, pause, look_after=(2,)).states for token_id in fed]
+    ended = model.forward_by_layer(fed, cache, paused=LayerStates(2, torch.cat(ahead)))
+    assert torch.equal(model.read_out(ended.states), expected)
 
 
 def test_layers_that_ran_ahead_leave_the_others_and_the_past_alone():
@@ -94,7 +106,7 @@ def test_layers_that_ran_ahead_leave_the_others_and_the_past_alone():
     cache, length = model.new_cache(), FIRST_CAPACITY - 2
     model.forward(ids[:length], cache, num_logits=0)
     keys, values = cache.keys[:, :, :length].copy(), cache.values[:, :, :length].copy()
-    model.first_layers(1).forward(some_ids(9, seed=1), cache.first_layers(1))  # over the cache's first capacity
+    model.forward_by_layer(some_ids(9, seed=1), cache, pause, look_after=(1,))  # over the cache's first capacity
     assert cache.keys[0, :, length:].any()
     assert not cache.keys[1:, :, length:].any()
     cache.truncate(length)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from specviz.drafters import make_drafter
+from specviz.engine.layerwise import Onward
 from specviz.engine.lean_cache import FIRST_CAPACITY
 from specviz.engine.lean_model import LeanModel
 from specviz.engine.lean_weights import assemble
@@ -86,7 +87,7 @@ def test_what_was_rolled_back_leaves_no_trace(shape):
     for start in range(0, 60, 3):
         model.forward(some_ids(9, seed=start), cache)
         cache.truncate(start + 1)
-        model.first_layers(1).forward(some_ids(4, seed=start), cache.first_layers(1))
+        model.forward_by_layer(some_ids(4, seed=start), cache, lambda layer, states: Onward.PAUSE, look_after=(1,))
         cache.truncate(start)
         assert torch.equal(model.forward(ids[start : start + 3], cache).logits, alone(shape)[start : start + 3])
 

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from specviz.engine.hf_model import TransformersModel
+from specviz.engine.layerwise import Onward
 from specviz.engine.lean_cache import FIRST_CAPACITY
 from specviz.engine.lean_loading import quantized
-from specviz.errors import BadRequest, RunFailed
+from specviz.errors import RunFailed
 from tests.engine.lean_models import (
     NUM_READ,
     ROOMY,
@@ -121,24 +122,17 @@ def test_the_context_can_be_filled_to_its_last_position_and_no_further():
 # --- the first layers -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("num_layers", [1, 2, 3])
+@pytest.mark.parametrize("num_layers", [1, 2])
 def test_the_first_layers_are_those_of_transformers(num_layers):
     lean, general = lean_float32("grouped"), TransformersModel(module_of("grouped"), "general")
     ids = some_ids(12)
-    expected = general.first_layers(num_layers).forward(ids, general.new_cache().first_layers(num_layers))
-    view, whole = lean.first_layers(num_layers), lean.new_cache()
-    output = view.forward(ids, whole.first_layers(num_layers), feature_layers=(num_layers,))
-    torch.testing.assert_close(output.logits, expected.logits, **CLOSE)
-    normalised = torch.nn.functional.linear(output.features[num_layers], module_of("grouped").lm_head.weight)
-    torch.testing.assert_close(normalised, expected.logits, **CLOSE)
-    assert (view.num_layers, lean.num_layers) == (num_layers, 3)
-    assert view.kv_bytes_per_position == lean.kv_bytes_per_position * num_layers // 3
-
-
-@pytest.mark.parametrize("num_layers", [0, -1, 4])
-def test_a_number_of_layers_that_it_has_not_is_refused_with_those_it_has(num_layers):
-    with pytest.raises(BadRequest, match=rf"exit_layer is {num_layers}: .* choose 1 to 3"):
-        lean_float32("grouped").first_layers(num_layers)
+    states = [
+        model.forward_by_layer(ids, model.new_cache(), lambda layer, states: Onward.PAUSE, look_after=(num_layers,))
+        for model in (lean, general)
+    ]
+    assert [ended.layer for ended in states] == [num_layers] * 2
+    torch.testing.assert_close(states[0].states, states[1].states, **CLOSE)
+    torch.testing.assert_close(lean.read_out(states[0].states), general.read_out(states[1].states), **CLOSE)
 
 
 # --- whole runs -------------------------------------------------------------------------------

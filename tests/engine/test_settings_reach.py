@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
 from specviz.config import RunSettings
@@ -132,27 +133,32 @@ def test_an_adaptive_k_has_its_maximum(kind, k_max):
 
 
 @pytest.mark.parametrize("kind", ["draft_model", "early_exit"])
-def test_an_adaptive_draft_goes_on_exactly_while_the_draft_is_confident(kind):
+def test_an_adaptive_draft_goes_on_exactly_while_it_will_probably_stand(kind):
     threshold = 0.06  # the tiny models are spread over 420 tokens
     events = speculate(
         kind, num_draft_tokens="auto", max_draft_tokens=8, draft_threshold=threshold, trace_detail="full"
     )
-    stops = [event["draft_stop"] for event in rounds(events)]
-    assert "confidence" in stops
-    assert any(event["draft"] for event in rounds(events))
+    lengths = set()
     for event in rounds(events):
-        assert all(token["draft_top"][0][2] >= threshold for token in event["draft"])
+        standing = np.cumprod([token["draft_top"][0][2] for token in event["draft"]])
+        assert (standing[:-1] >= threshold).all()
+        if event["draft_stop"] == "confidence":
+            assert standing[-1] < threshold
+        lengths.add(len(event["draft"]))
+    assert "confidence" in {event["draft_stop"] for event in rounds(events)}
+    assert len(lengths - {0}) > 1
 
 
-def test_a_threshold_of_one_drafts_nothing_and_still_gives_the_text():
+def test_a_threshold_of_one_drafts_one_token_a_round_and_still_gives_the_text():
     events = speculate("draft_model", num_draft_tokens="auto", draft_threshold=1.0)
-    assert finished(events)["counts"]["drafted"] == 0
+    assert {len(event["draft"]) for event in rounds(events)} <= {0, 1}
+    assert finished(events)["counts"]["drafted"] > 0
     assert new_ids(events) == generate_ids(tiny_model(), hello_prompt(), 24)
 
 
 def test_the_exit_layer_reaches_the_drafter():
     target = tiny_target()
-    for exit_layer in (1, 2, 3):
+    for exit_layer in (1, 2):
         settings = RunSettings(drafter="early_exit", exit_layer=exit_layer, max_new_tokens=4)
         run = Run(tiny_pair(), "hello", settings, raw=True)
         events = list(run)
@@ -161,7 +167,7 @@ def test_the_exit_layer_reaches_the_drafter():
     assert target.num_layers == 3
 
 
-@pytest.mark.parametrize("exit_layer", [4, 100])
+@pytest.mark.parametrize("exit_layer", [3, 100])
 def test_an_exit_layer_that_the_target_lacks_is_refused_with_the_choices(exit_layer):
     with pytest.raises(BadRequest, match=rf"{exit_layer}.*3 layers"):
         speculate("early_exit", exit_layer=exit_layer)

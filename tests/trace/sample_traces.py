@@ -34,6 +34,7 @@ class TraceBuilder:
         self.fold = MetricsFold()
         self.t = 0.0
         self._start()
+        self.fold.add(self.events[0])
         self._prefill()
 
     def round(
@@ -45,9 +46,12 @@ class TraceBuilder:
         extra: str | None = None,
         draft_stop: str | None = None,
         live: bool = False,
+        exit_layer: int | None = None,
+        layer_map: dict[str, Any] | None = None,
         **extra_fields: Any,
     ) -> TraceBuilder:
-        """One round; `extra_fields` go into the extra token (bytes, special)."""
+        """One round; `extra_fields` go into the extra token (bytes, special); of an early-exit run with its
+        `exit_layer`, and with a `layer_map` if it is a map."""
         number = self.fold.counts["rounds"] + 1
         draft = [self._draft_token(text, "accepted") for text in accepted]
         draft += [self._draft_token(rejected, "rejected")] if rejected is not None else []
@@ -77,6 +81,12 @@ class TraceBuilder:
             },
             seconds={"draft": 0.01, "verify": 0.029, "other": 0.002},
         )
+        if exit_layer is not None:
+            confidence = 0.75 if exit_layer == 1 else 0.5
+            left = {"layer": exit_layer, "confidences": [confidence], "threshold": 0.6, "head_seconds": 0.001}
+            self.events[-1]["exit"] = left
+        if layer_map is not None:
+            self.events[-1]["map"] = layer_map
         self.fold.add(self.events[-1])
         return self
 
@@ -221,6 +231,25 @@ def story(detail: str = "full", sampled: bool = False, live: bool = False) -> Tr
     return build
 
 
+def early_exit_trace(run: str = "timed") -> list[dict[str, Any]]:
+    """Two tokens of a model of two layers; the first leaves after one, if the run is timed."""
+    build = TraceBuilder(mode="early_exit")
+    build.events[0]["early_exit"] = {
+        "run": run,
+        "measure": "top1",
+        "threshold": 0.6,
+        "threshold_decay": 0.0,
+        "min_layer": 1,
+        "exit_layers": [1],
+        "heads": {"kind": "plain", "name": "final norm and output head", "cut_vocab_size": 3, "num_params": 0},
+    }
+    by_layer = {"top1": [0.75, 0.5], "gap": [0.5, 0.25], "entropy": [0.3, 0.9], "saturation": [None, 0.97]}
+    layer_map = {"measures": by_layer, "ids": [5, 3], "texts": [" b", " a"]} if run == "map" else None
+    build.round(extra=" a", exit_layer=2 if run == "map" else 1, layer_map=layer_map)
+    build.round(extra=" b", exit_layer=2, layer_map=layer_map)
+    return build.finish("length").events
+
+
 def all_traces() -> dict[str, list[dict[str, Any]]]:
     """Name -> events of a valid trace, one of each sort."""
     traces = {
@@ -239,13 +268,13 @@ def all_traces() -> dict[str, list[dict[str, Any]]]:
         "failed": story().fail(),
         "different": story().finish("length").identity(False, first_difference=FIRST_DIFFERENCE),
         "plain": TraceBuilder(mode="plain").round(extra=" a").round(extra=" b").finish("length"),
-        "early_exit": TraceBuilder(mode="early_exit").round(extra=" a").finish("length"),
         "unicode": TraceBuilder()
         .round([" naïve", ""], "한", ["국"], extra="👩\u200d🚀")
         .round(["\u2028", "\x85", "\x00"], extra="\u202e<b>[bold]")
         .finish("length"),
     }
-    return {**{name: build.events for name, build in traces.items()}, "served": served_trace()}
+    others = {"early_exit": early_exit_trace(), "early_exit_map": early_exit_trace("map"), "served": served_trace()}
+    return {**{name: build.events for name, build in traces.items()}, **others}
 
 
 def served_trace() -> list[dict[str, Any]]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+from functools import cache
 
 import pytest
 
 from specviz.config import RunSettings
 from specviz.engine.draft_loading import open_draft
+from specviz.engine.hf_model import TransformersModel
 from specviz.engine.lazy_drafts import LazyDrafts
 from specviz.engine.loader import ModelPair
 from specviz.metrics import fold_metrics
@@ -16,15 +18,22 @@ from specviz.trace.reader import read_trace
 from specviz.trace.summary import summarize
 from specviz.trace.terminal import TraceTerminal
 from specviz.trace.writer import record
-from tests.draft_folders import random_head
+from tests.draft_folders import random_head, some_vocab_ids
 from tests.engine.runs import byte_vocabulary, tiny_draft, tiny_target
-from tests.tiny_models import tiny_model
+from tests.tiny_models import build_model, tiny_model
 from tests.trace.test_reader import schema_validator
 
 
-def tiny_run(**settings) -> Run:
-    drafts = LazyDrafts({"draft_head": lambda: open_draft(random_head(tiny_model()), tiny_target())})
-    pair = ModelPair(tiny_target(), byte_vocabulary(), tiny_draft(), frozenset(), drafts)
+@cache
+def tied_model():
+    return build_model("llama", tie_word_embeddings=True)
+
+
+def tiny_run(module=None, vocab_ids=None, **settings) -> Run:
+    target = tiny_target() if module is None else TransformersModel(module, "tied")
+    head = random_head(module or tiny_model(), vocab_ids)
+    drafts = LazyDrafts({"draft_head": lambda: open_draft(head, target)})
+    pair = ModelPair(target, byte_vocabulary(), tiny_draft(), frozenset(), drafts)
     settings = RunSettings(max_new_tokens=16, **settings)
     return Run(pair, "hello hello naïve 👩\u200d🚀", settings, raw=True, check=True, live_drafts=True)
 
@@ -85,3 +94,22 @@ def test_a_correction_tells_what_the_drafter_found_and_exactly_0_outside_its_cut
         assert (extra["draft_prob"] == 0) == (extra["id"] not in known)
     lookup = [event["extra"] for event in tiny_run(drafter="prompt_lookup") if event["type"] == "round"]
     assert not any("draft_prob" in extra for extra in lookup if extra)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+def test_a_correction_that_stands_in_the_text_has_a_draft_probability(temperature):
+    vocab_ids = some_vocab_ids(60)
+    known, kinds = set(vocab_ids.tolist()), set()
+    for seed in range(6):
+        events = list(tiny_run(tied_model(), vocab_ids, drafter="draft_head", temperature=temperature, seed=seed))
+        text = list(events[0]["prompt"]["token_ids"])
+        for event in events:
+            if event["type"] != "round":
+                continue
+            if event["extra"] and event["extra"]["kind"] == "correction":
+                extra, accepted = event["extra"], event["committed"][:-1]
+                kind = "known" if extra["id"] in known else "met" if extra["id"] in [*text[1:], *accepted] else "new"
+                assert (extra["draft_prob"] == 0) == (kind == "new")
+                kinds.add(kind)
+            text += event["committed"]
+    assert kinds == {"known", "met", "new"}

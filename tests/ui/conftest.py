@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from specviz.ui.bundle import stage_css, stage_script
+from specviz.ui.bundle import board_css, board_script, stage_css, stage_script
+from tests.ui.exit_traces import exit_part, write_recorded
 from tests.ui.fake_runs import FakeRun, story
 
 CHROMIUM_ARGUMENTS = [
@@ -34,13 +35,23 @@ Promise.resolve(result).then((value) => process.stdout.write(JSON.stringify(valu
 
 @pytest.fixture(scope="session")
 def in_node() -> Callable[..., Any]:
-    """in_node(body, data): runs a function body over `SpecViz` and `data` in node, without any DOM."""
+    """in_node(body, data): runs a function body over the stage's `SpecViz` and `data` in node, without any DOM."""
+    return _node_with(stage_script())
+
+
+@pytest.fixture(scope="session")
+def in_board_node() -> Callable[..., Any]:
+    """As `in_node`, with the scripts of the Early exit tab's board."""
+    return _node_with(board_script())
+
+
+def _node_with(script: str) -> Callable[..., Any]:
     node = shutil.which("node")
     if node is None:
         pytest.skip("node is missing: the same scripts are tested in Chromium.")
 
     def run(body: str, data: Any = None) -> Any:
-        given = json.dumps({"script": stage_script(), "body": body, "data": data})
+        given = json.dumps({"script": script, "body": body, "data": data})
         done = subprocess.run(
             [node, "-e", NODE_PROGRAM], input=given, capture_output=True, text=True, timeout=60, check=False
         )
@@ -127,14 +138,48 @@ def open_stage(open_page: Callable[..., Any]) -> Callable[..., Any]:
     return open_
 
 
+@pytest.fixture
+def open_board(open_page: Callable[..., Any]) -> Callable[..., Any]:
+    """open_board(events, kind): the board of the Early exit tab alone, without a server; `events` with their marks."""
+
+    def open_(events: list[dict[str, Any]], kind: str = "recording", **options: Any) -> Any:
+        page = open_page(**options)
+        page.set_content("<!doctype html><meta charset=utf-8><body><div id=root></div>")
+        page.add_script_tag(content=board_script() + "; window.SpecViz = SpecViz;")
+        page.evaluate(
+            """([css, events, kind]) => {
+                window.asked = [];
+                window.board = SpecViz.createBoard(document.getElementById("root"), { css, run: (request) => asked.push(request) });
+                board.begin(kind);
+                board.take(events);
+                if (kind === "recording") board.end();
+            }""",
+            [board_css(), events, kind],
+        )
+        return page
+
+    return open_
+
+
 class ServedPage:
-    """A page with fake runs: `runs` are those it made, `script` decides what the next one does."""
+    """A page with fake runs: `runs` are those it made, `script` decides what the next one does.
+
+    The Early exit tab has its own: `exit_requests` are (request, role) of each run, `exit_script` makes them.
+    """
 
     def __init__(self) -> None:
         self.runs: list[FakeRun] = []
         self.requests: list[Any] = []
         self.script: Callable[[Any], FakeRun] = lambda request: FakeRun(story(12, request.prompt, request.settings))
+        self.exit_requests: list[tuple[Any, str]] = []
+        self.exit_script: Callable[[Any, str], FakeRun] = lambda request, role: FakeRun(exit_part(request, role))
         self.url = ""
+
+    def make_exit_part(self, request: Any, role: str, notify: Callable[[str], None]) -> FakeRun:
+        self.exit_requests.append((request, role))
+        run = self.exit_script(request, role)
+        self.runs.append(run)
+        return run
 
     def make_run(self, request: Any, notify: Callable[[str], None]) -> FakeRun:
         notify("Loading the fake model")
@@ -154,12 +199,22 @@ def fake_recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def _server(fake_recordings: Path) -> Iterator[ServedPage]:
+def recorded_series(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a recorded series of hand-made early-exit runs."""
+    folder = tmp_path_factory.mktemp("recorded")
+    write_recorded(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def _server(fake_recordings: Path, recorded_series: Path) -> Iterator[ServedPage]:
     os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
     from specviz.ui.page import build_demo, launch_options
 
     served = ServedPage()
-    demo = build_demo(served.make_run, fake_recordings)
+    demo = build_demo(
+        served.make_run, fake_recordings, exit_run_factory=served.make_exit_part, recorded_dir=recorded_series
+    )
     _, served.url, _ = demo.launch(prevent_thread_lock=True, quiet=True, **launch_options())
     yield served
     demo.close()
@@ -170,15 +225,25 @@ def served(_server: ServedPage) -> ServedPage:
     """The served page, with its script as at the beginning."""
     fresh = ServedPage()
     _server.runs, _server.requests, _server.script = fresh.runs, fresh.requests, fresh.script
+    _server.exit_requests, _server.exit_script = fresh.exit_requests, fresh.exit_script
     return _server
+
+
+def wait_for_board(page: Any, **state: Any) -> None:
+    """Waits until the board says so: wait_for_board(page, phase="done", timed=2)."""
+    _wait_for(page, ".sv-board", state)
 
 
 def wait_for_stage(page: Any, **state: Any) -> None:
     """Waits until the stage says so: wait_for_stage(page, source="live", phase="done")."""
+    _wait_for(page, ".sv-stage", state)
+
+
+def _wait_for(page: Any, selector: str, state: dict[str, Any]) -> None:
     page.wait_for_function(
-        """(wanted) => {
-            const stage = document.querySelector(".sv-stage");
-            return stage && Object.entries(wanted).every(([key, value]) => stage.dataset[key] === String(value));
+        """([selector, wanted]) => {
+            const node = document.querySelector(selector);
+            return node && Object.entries(wanted).every(([key, value]) => node.dataset[key] === String(value));
         }""",
-        arg=state,
+        arg=[selector, state],
     )

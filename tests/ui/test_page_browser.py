@@ -173,14 +173,16 @@ def test_closing_the_page_ends_its_run(open_page, served: ServedPage):
     wait_until(served.runs[0].was_cancelled.is_set, 30)
 
 
-def test_one_tab_alone_has_no_bar(open_page, served: ServedPage):
+def test_the_tabs_stand_beside_the_title(open_page, served: ServedPage):
     page = open_page()
     page.goto(served.url)
     wait_for_stage(page, rounds=8)
-    num_tabs = page.evaluate("document.querySelectorAll('[role=tabpanel]').length")
-    assert page.get_by_role("tab").count() == (0 if num_tabs == 1 else num_tabs)
-    head, stage = (page.locator(where).bounding_box() for where in (".sv-page-head h1", "#sv-watch"))
+    assert [tab.inner_text() for tab in page.get_by_role("tab").all()] == ["Watch", "Early exit"]
+    head, tab, stage = (
+        page.locator(where).first.bounding_box() for where in (".sv-page-head h1", "[role=tab]", "#sv-watch")
+    )
     assert head["y"] + head["height"] <= stage["y"]
+    assert tab["y"] < head["y"] + head["height"]
 
 
 @pytest.mark.parametrize("width", [360, 1280, 1920])
