@@ -38,7 +38,7 @@ SpecViz.mapPaint = (() => {
     const readings = confidences[index];
     context.textBaseline = "middle";
     context.textAlign = "center";
-    context.font = `${Math.round(11.5 * scale)}px ${palette.mono}`;
+    const [regular, strong] = [400, 700].map((weight) => `${weight} ${Math.round(11.5 * scale)}px ${palette.mono}`);
     for (let layer = numLayers; layer >= 1; layer -= 1) {
       const top = geometry.top(layer);
       const confidence = readings[layer - 1];
@@ -53,6 +53,7 @@ SpecViz.mapPaint = (() => {
       context.fillRect(left, top, column - gap, row - gap);
       if (form === "words") {
         context.fillStyle = isSkipped ? palette.faint : palette.inks[step];
+        context.font = !isSkipped && palette.inks[step] === palette.ground ? strong : regular; // a thin letter in the ground's colour is lost
         fillLabel(context, labelOf(maps[index].texts[layer - 1]), left + column / 2, top + row / 2, column - 8);
       }
     }

@@ -44,6 +44,8 @@ def exit_card(name: str, target: str, trained: dict[str, Any]) -> str:
     ]
     if "by_layer" in trained:
         lines += [*_by_layer(trained["by_layer"]), *_frontier(trained)]
+    if "real_exits" in trained:
+        lines += _real_exits(trained["real_exits"])
     return "\n".join(lines)
 
 
@@ -130,6 +132,27 @@ def _frontier(trained: dict[str, Any]) -> list[str]:
         "",
     ]
     return lines
+
+
+def _real_exits(real: dict[str, Any]) -> list[str]:
+    return [
+        "## Real exits",
+        "",
+        "The tables above know nothing of what a token that left does to those after it: the keys and values of its skipped",
+        "layers are filled in from the state that left, which is not what those layers would have made. So with exits that are",
+        f"real, over {real['answers']} held-out greedy answers of the full model ({real['tokens']:,} tokens): along the full model's own",
+        "text, and then for a text that goes on from its own tokens, how many of them are the full model's before the first",
+        "that is not.",
+        "",
+        "| Threshold | Agreement along the text | Layers saved | Own text: tokens before it departs (median) | Layers saved |",
+        "|---|---|---|---|---|",
+        *(
+            f"| {row['threshold']:g} | {_percent(row['agreement'])} | {_percent(row['layers_saved'])} | "
+            f"{row['median_common_prefix']:g} | {_percent(row['free_layers_saved'])} |"
+            for row in real["rows"]
+        ),
+        "",
+    ]
 
 
 def _percent(share: float | None) -> str:

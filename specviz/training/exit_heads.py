@@ -18,12 +18,13 @@ from specviz.early_exit.exit_settings import handful_of
 from specviz.early_exit.translators import TranslatedHeads
 from specviz.engine.draft_files import embedding_fingerprint
 from specviz.errors import BadRequest
-from specviz.training.answer_examples import AnswerExamples
+from specviz.training.answer_examples import MOST_SEQUENCES, AnswerExamples
 from specviz.training.answer_states import AnswerStateStore, Role
 from specviz.training.corpus import HELD_OUT_EVERY, Corpus, Shard
 from specviz.training.exit_card import exit_card
 from specviz.training.exit_export import ExitExport
-from specviz.training.exit_measuring import measure_exits
+from specviz.training.exit_measuring import greedy_positions, measure_exits
+from specviz.training.exit_replay import MOST_ANSWERS, MOST_TOKENS, Answer, replay
 from specviz.training.teacher import Teacher
 from specviz.training.translator_net import CutRows
 from specviz.training.translator_trainer import TranslatorPlan, TranslatorTrainer
@@ -98,14 +99,16 @@ class ExitHeadTraining:
                 f"{self.corpus.folder} holds no text to measure with, which one prompt in {HELD_OUT_EVERY} is for: "
                 "generate more tokens."
             )
-        tune = self._examples("tune")
+        tune, heads = self._examples("tune"), self._heads()
         metrics = {"step": self.trainer.step} | measure_exits(
-            self._heads(),
+            heads,
             self.teacher.model,
             tune if len(tune) else self.training,
             self.held_out,
             report=lambda done, total: self._report("evaluate_exits", done, total),
         )
+        if answers := self._greedy_answers():
+            metrics["real_exits"] = replay(heads, self.teacher.model, answers, metrics["exit_layers"])
         with explained_os_errors(self.folder):
             self._metrics_file.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
         return metrics
@@ -164,6 +167,17 @@ class ExitHeadTraining:
         shards = [shard for shard in self.corpus.shards(self.options.num_tokens) if len(shard)]
         self.store.compute(self.teacher.model, shards, lambda done, total: self._report("states", done, total))
         return shards
+
+    def _greedy_answers(self) -> list[Answer]:
+        """Held-out answers that are the target's own choice from the first token to the last, cut to a length."""
+        held = self.held_out
+        answers = []
+        for number in np.unique(held.sequences[greedy_positions(held)]):
+            shard = next(shard for shard in self._shards if shard.number == number // MOST_SEQUENCES)
+            index = int(number % MOST_SEQUENCES)
+            ids, start = shard.sequence(index).tolist(), int(shard.answer_starts[index])
+            answers.append(Answer(ids[:start], ids[start : start + MOST_TOKENS]))
+        return answers[:: max(1, len(answers) // MOST_ANSWERS)][:MOST_ANSWERS]
 
     def _examples(self, role: Role) -> AnswerExamples:
         return AnswerExamples(self.store, self._shards, role)

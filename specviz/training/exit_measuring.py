@@ -17,8 +17,8 @@ from torch import Tensor
 from specviz.early_exit import confidence
 from specviz.early_exit.exit_heads import ExitHeads, PlainHeads
 from specviz.engine.lean_model import LeanModel
-from specviz.training.exit_frontier import GOAL, choose_layers, frontier, point, summary, threshold_for
 from specviz.training.answer_examples import AnswerExamples, Positions
+from specviz.training.exit_frontier import GOAL, choose_layers, frontier, point, summary, threshold_for
 
 MEASURES = ("top1", "gap", "entropy", "saturation")
 THRESHOLDS = (0.3, 0.4, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)

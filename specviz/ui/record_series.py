@@ -20,8 +20,8 @@ ASKED = {
     "prompt": DEFAULT_PROMPT,
     "heads": "auto",
     "measure": "top1",
-    "threshold": 0.7,
-    "self_layer": 10,
+    "threshold": 0.5,
+    "self_layer": 4,
     "max_new_tokens": 56,
 }
 RECORDED_SERIES = ("pair", "beside")

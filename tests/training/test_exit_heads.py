@@ -13,6 +13,7 @@ from specviz.early_exit.exit_head_files import read_exit_heads
 from specviz.early_exit.translators import TranslatedHeads
 from specviz.engine.draft_facts import WEIGHTS_FILE
 from specviz.errors import BadRequest, RunFailed
+from specviz.training import exit_replay
 from specviz.training.answer_states import AnswerStateStore, roles
 from specviz.training.corpus import Corpus
 from specviz.training.exit_measuring import greedy_positions, measure_exits, read
@@ -228,3 +229,18 @@ def test_a_position_is_greedy_where_its_whole_answer_is(trained):
     for sequence in np.unique(trained.held_out.sequences):
         own = trained.held_out.sequences == sequence
         assert len(set(greedy[own])) == 1
+
+
+def test_real_exits_are_replayed_along_the_targets_text_and_freely(trained, monkeypatch):
+    model, heads = trained.teacher.model, trained._heads()
+    prompt, ids, cache = [1, 3, 7, 20, 21], [], model.new_cache()
+    fed = prompt
+    for _ in range(12):
+        fed = [int(model.forward(fed, cache, num_logits=1).logits.argmax())]
+        ids += fed
+    monkeypatch.setattr(exit_replay, "THRESHOLDS", (2.0, 0.0))
+    found = exit_replay.replay(heads, model, [exit_replay.Answer(prompt, ids)], (1, 2))
+    never, always = found["rows"]
+    assert never["agreement"] == 1 and never["layers_saved"] == 0 and never["median_common_prefix"] == 12
+    assert always["layers_saved"] == always["free_layers_saved"] == pytest.approx(2 / 3, abs=1e-3)
+    assert found["tokens"] == 12

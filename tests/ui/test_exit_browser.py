@@ -378,3 +378,31 @@ def test_the_stage_replays_an_early_exit_run(open_page, tmp_path: Path, role: st
     page.locator(".sv-chips .sv-chip").first.click()
     assert "layer" in page.inner_text(".sv-inspector-verdict")
     assert page.locator(".sv-exit-looks").count() == 1
+
+
+@pytest.mark.slow
+@pytest.mark.embedded
+def test_the_embedded_model_leaves_early_on_the_page(open_page, embedded_dir: Path):
+    from specviz.ui.page import build_demo, launch_options
+
+    demo = build_demo()
+    _, url, _ = demo.launch(prevent_thread_lock=True, quiet=True, **launch_options())
+    try:
+        page = open_page()
+        page.set_default_timeout(300_000)
+        page.goto(f"{url}?tab=early-exit")
+        wait_for_board(page, source="recording", phase="done", timed=1, beside=4)
+        page.locator("#sv-exit-tokens input[type=number]").fill("12")
+        page.click("#sv-exit-run")
+        wait_for_board(page, source="live", phase="done", timed=1)
+        page.locator(THRESHOLD).fill("101")
+        drawn(page)
+        page.click("button[data-run=real]")
+        wait_for_board(page, phase="done", timed=2)
+        assert page.inner_text(".sv-departs") == "Identical to plain decoding: yes, checked in this run."
+        page.click("button[data-run=beside]")
+        wait_for_board(page, phase="done", beside=4)
+        for role in ("early_exit", "self_speculation", "drafted"):
+            assert "✓ identical" in page.inner_text(f"tr[data-role={role}]")
+    finally:
+        demo.close()
