@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -161,15 +162,13 @@ def test_nothing_is_computed_for_show_when_nothing_is_shown():
 
 
 @given(st.floats(0.05, 0.95), st.sampled_from([0.0, 1.0]))
-def test_a_position_is_drafted_while_its_distribution_is_confident_whatever_is_drawn(threshold, temperature):
-    model = draft()
-    session = opened(model, [1, 2], confidence=threshold, temperature=temperature)
+def test_a_draft_goes_on_while_it_will_probably_stand_whatever_is_drawn(threshold, temperature):
+    session = opened(draft(), [1, 2], confidence=threshold, temperature=temperature)
     drafted, why = propose(session, [1, 2], 5)
-    assert all(token.model_probs.max().item() >= threshold for token in drafted)
+    standing = np.cumprod([token.model_probs.max().item() for token in drafted])
+    assert (standing[:-1] >= threshold).all()
     if len(drafted) < 5:
-        assert why == "confidence"
-        next_row = model.logits_after([1, 2, *ids_of(drafted)]).softmax(-1)
-        assert next_row.max().item() < threshold
+        assert why == "confidence" and standing[-1] < threshold
 
 
 def test_the_drafters_adjustments_are_the_runs():
