@@ -53,7 +53,7 @@ class RunSettings:
     drafter: str = "prompt_lookup"
     num_draft_tokens: int | Literal["auto"] = 4
     max_draft_tokens: int = 8
-    draft_threshold: float = 0.4
+    draft_threshold: float = 0.5
     exit_layer: int | None = None
     exit_heads: str = "auto"
     max_ngram: int = 4

@@ -90,5 +90,5 @@ def read_generation(events: list[Event]) -> Generation:
 
 
 def draft_steps(event: Round) -> int:
-    """Steps of the drafter in a round: one a drafted token, and one more that was not confident enough."""
-    return len(event["draft"]) + (event["draft_stop"] == "confidence")
+    """Steps of the drafter in a round: one a drafted token, and the one that found nothing to say."""
+    return len(event["draft"]) or int(event["draft_stop"] == "confidence")

@@ -83,9 +83,10 @@ def test_a_draft_folder_is_checked_before_anything_is_measured(tiny_setup, tmp_p
         inspect_target(replace(tiny_setup, draft=other))
 
 
-def test_a_step_that_was_not_confident_enough_is_a_step_too():
-    assert draft_steps({"draft": [{}, {}], "draft_stop": "confidence"}) == 3
-    assert draft_steps({"draft": [{}, {}], "draft_stop": "eos"}) == 2
+def test_a_step_is_a_drafted_token_or_one_that_found_nothing_to_say():
+    assert draft_steps({"draft": [{}, {}], "draft_stop": "confidence"}) == 2
+    assert draft_steps({"draft": [], "draft_stop": "confidence"}) == 1
+    assert draft_steps({"draft": [], "draft_stop": "no_match"}) == 0
 
 
 def test_a_prompt_that_is_read_otherwise_is_no_fair_comparison(tiny_setup):
