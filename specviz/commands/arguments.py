@@ -34,7 +34,7 @@ def add_settings_arguments(parser: argparse.ArgumentParser) -> None:
     draft = parser.add_argument_group("drafting")
     draft.add_argument(
         "--drafter",
-        help=f"{', '.join(DRAFTER_KINDS)} (default: what --draft is; for the embedded target its draft head, with --k 2; else prompt_lookup)",
+        help=f"{', '.join(DRAFTER_KINDS)} (default: what --draft is; for the embedded target its draft head, with --k auto; else prompt_lookup)",
     )
     draft.add_argument(
         "--k",

@@ -35,7 +35,7 @@ class Setup:
 
     Attributes:
         target, draft: a folder or hub id each; None = the embedded target, no draft but those that are shipped for it.
-        num_draft_tokens: k for every engine that takes one; None = each engine's own default, which is "auto" for our drafts that were trained.
+        num_draft_tokens: k for every engine that takes one; None = each engine's own default, which is "auto" for our drafters that know how sure they are.
         max_length: prompt and answer, in tokens, of the longest run.
         threads: for engines that must be told; None = every core this process may use.
         gguf_file: the target's weights for llama.cpp.
@@ -102,7 +102,7 @@ def own_settings(drafter: str, setup: Setup, max_new_tokens: int) -> RunSettings
     """Greedy settings of our engine: nothing is recorded but ids, statuses and times."""
     k = setup.num_draft_tokens
     if k is None:
-        k = "auto" if drafter in DRAFT_KINDS else RunSettings().num_draft_tokens
+        k = "auto" if drafter in (*DRAFT_KINDS, "early_exit") else RunSettings().num_draft_tokens
     return RunSettings(drafter=drafter, max_new_tokens=max_new_tokens, trace_detail="none", num_draft_tokens=k)
 
 
