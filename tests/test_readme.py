@@ -16,7 +16,8 @@ ARCHITECTURE = (ROOT / "specviz" / "ARCHITECTURE.md").read_text(encoding="utf-8"
 
 
 def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    return [block for found, block in fenced if found == language]
 
 
 @pytest.mark.embedded
