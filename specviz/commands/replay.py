@@ -77,6 +77,9 @@ def _write_page(trace: Trace, path: str, output: TextIO) -> None:
 def _replay(trace: Trace, speed: float | None, only_round: int | None) -> None:
     terminal = TraceTerminal(sys.stdout)
     if only_round is not None:
+        for event in trace:
+            if event["type"] == "run_started":
+                terminal.know(event)
         terminal.show_round(_round_of(trace, only_round))
         return
     for event, seconds in pauses(trace, speed or math.inf):

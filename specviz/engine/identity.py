@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from specviz.engine.loader import ModelPair
 
 WHY_SAMPLED = "sampled: speculation keeps the distribution of the text, not the text itself"
+WHY_SAMPLED_UNVERIFIED = "sampled: each run draws a text of its own, and early exits are verified by nothing"
 WHY_STOPPED = "the run was stopped before it could be compared"
 
 
@@ -70,7 +71,7 @@ def compare_with_plain(
         "plain_tokens_per_second": plain["metrics"]["tokens_per_second"],
     }
     if not settings.is_greedy:
-        return {**event, "why": WHY_SAMPLED}
+        return {**event, "why": WHY_SAMPLED_UNVERIFIED if may_differ else WHY_SAMPLED}
     event["identical"] = plain["token_ids"] == finished["token_ids"]
     if may_differ:
         event |= _what_is_the_same(plain["token_ids"], finished["token_ids"])

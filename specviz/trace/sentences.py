@@ -95,7 +95,9 @@ def early_exit_facts(info: dict[str, Any]) -> list[str]:
     """What a trace says of when tokens may leave, in short sentences without their full stops."""
     threshold = info["threshold"]
     when = "never" if threshold is None else f"{shortened(info['measure'], LONGEST_QUOTE)} of at least {threshold:g}"
-    looked = f"looked at after {_layers(info['exit_layers'])}" if info["exit_layers"] else "never looked at"
+    layers = info["exit_layers"]
+    where = _layers(layers) if len(layers) <= MOST_LAYERS else f"{len(layers)} of its layers"
+    looked = f"looked at after {where}" if layers else "never looked at"
     kind = {"timed": "exits are real", "map": "a map: every layer is run and read out"}.get(info["run"], info["run"])
     heads = info["heads"]
     named = (

@@ -83,13 +83,17 @@ class TraceTerminal:
             case "round":
                 self.show_round(event)
 
+    def know(self, event: RunStarted) -> None:
+        """Take in what its rounds are told with, without printing it."""
+        self._num_layers = event["target"]["num_layers"] if "early_exit" in event else 0
+
     def show_start(self, event: RunStarted) -> None:
         """What runs on what, and the prompt."""
+        self.know(event)
         target, drafter = event["target"], event["drafter"]
         dtype, device = target["dtype"] or "unknown precision", target["device"] or "unknown device"
         self._line(f"Target   {target['name']}, {dtype}, {device}", "bold")
         if "early_exit" in event:
-            self._num_layers = target["num_layers"]
             first, *facts = early_exit_facts(event["early_exit"])
             self._line(f"Exits    {first}")
         else:

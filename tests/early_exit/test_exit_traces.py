@@ -8,9 +8,11 @@ import json
 
 import pytest
 
+from specviz.__main__ import main
 from specviz.errors import BadRequest
 from specviz.metrics import EXIT_METRIC_NAMES, METRIC_NAMES, fold_metrics
 from specviz.trace.reader import read_trace
+from specviz.trace.sentences import early_exit_facts
 from specviz.trace.summary import summarize
 from specviz.trace.terminal import TraceTerminal
 from specviz.trace.writer import record
@@ -154,3 +156,22 @@ def test_a_run_that_is_given_up_is_closed_with_its_own_numbers(tmp_path):
     trace = read_trace(path)
     assert trace[-1]["reason"] == "cancelled"
     assert trace[-1]["metrics"]["mean_layers_per_token"] is not None
+
+
+def test_one_round_alone_is_told_as_among_the_others(live, tmp_path, capsys):
+    path = tmp_path / "run.jsonl"
+    list(record(iter(live), path))
+    assert main(["replay", str(path)]) == 0
+    told = [line.strip() for line in capsys.readouterr().out.splitlines() if line.strip().startswith("Said ")]
+    assert main(["replay", str(path), "--round", "2"]) == 0
+    assert told[1] in capsys.readouterr().out
+
+
+def test_a_sampled_run_is_not_said_to_keep_the_distribution():
+    *_, identity = exit_run(check=True, threshold=0.07, temperature=0.9)
+    assert identity["identical"] is None and "speculation" not in identity["why"]
+
+
+def test_many_exit_layers_are_counted():
+    info = exit_run(threshold=0.07).plan.describe("timed") | {"exit_layers": list(range(1, 17))}
+    assert "looked at after 16 of its layers" in early_exit_facts(info)[0]
