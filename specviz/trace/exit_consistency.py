@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from specviz.events import Round, RunStarted
+from specviz.events import Round, RunStarted, TokenExit
 from specviz.trace.checks import Malformed
 
 
@@ -50,6 +50,23 @@ class ExitCheck:
         most = sum(layer <= left["layer"] for layer in exits)
         if len(left["confidences"]) > most:
             raise Malformed(f"has {len(left['confidences'])} entries for {most} exit layers", "exit", "confidences")
+        if not self._is_map:
+            self._check_decision(left)
+
+    def _check_decision(self, left: TokenExit) -> None:
+        """In a timed run a token leaves at the first exit layer where its confidence reaches the threshold."""
+        confidences, threshold = left["confidences"], left["threshold"]
+        has_left = left["layer"] < self._num_layers
+        if threshold is None:
+            if has_left or confidences:
+                raise Malformed("is null, though the layers were looked at", "exit", "threshold")
+            return
+        if has_left and (not confidences or confidences[-1] < threshold):
+            raise Malformed(
+                "has no last entry that reaches the threshold, though the token left", "exit", "confidences"
+            )
+        if any(value >= threshold for value in confidences[: len(confidences) - has_left]):
+            raise Malformed("reaches the threshold where the token did not leave", "exit", "confidences")
 
     def _check_map(self, event: Round) -> None:
         lists = {("ids",): event["map"]["ids"], ("texts",): event["map"]["texts"]}

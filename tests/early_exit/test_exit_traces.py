@@ -175,3 +175,21 @@ def test_a_sampled_run_is_not_said_to_keep_the_distribution():
 def test_many_exit_layers_are_counted():
     info = exit_run(threshold=0.07).plan.describe("timed") | {"exit_layers": list(range(1, 17))}
     assert "looked at after 16 of its layers" in early_exit_facts(info)[0]
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        ({"confidences": [], "layer": 1}, "no last entry that reaches the threshold"),
+        ({"confidences": [0.0], "layer": 1}, "no last entry that reaches the threshold"),
+        ({"confidences": [0.9, 0.9], "layer": NUM_LAYERS}, "reaches the threshold where the token did not leave"),
+        ({"threshold": None, "confidences": [0.9], "layer": 1}, "though the layers were looked at"),
+    ],
+)
+def test_a_timed_run_leaves_where_it_is_sure(damage, words, tmp_path):
+    events = copy.deepcopy(list(exit_run(threshold=0.07)))
+    next(event for event in events if event["type"] == "round")["exit"].update(damage)
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(to_lines(events))
+    with pytest.raises(BadRequest, match=words):
+        read_trace(path)
