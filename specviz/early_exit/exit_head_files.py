@@ -9,11 +9,11 @@ output head are the target's.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from specviz.engine.weight_folders import read_json_object, read_tensors
 from specviz.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ EXIT_HEADS_FILE = "specviz-exit-heads.json"
 WEIGHTS_FILE = "weights.safetensors"
 FORMAT = 1
 SHIPPED_DIR = Path(__file__).resolve().parents[2] / "assets" / "exit_heads"
-LARGEST_JSON = 1 << 20
 LARGEST_SIZE = 2**24
 
 
@@ -120,7 +119,7 @@ def read_exit_head_facts(folder: str | Path) -> ExitHeadFacts:
         BadRequest: no such file, not this format, or a value that cannot be.
     """
     folder = Path(folder)
-    values = _read_json(folder)
+    values = read_json_object(folder / EXIT_HEADS_FILE, "folder of exit heads")
     target = values.get("target")
     if not isinstance(target, dict):
         _refuse_value(folder, "target", target, "an object")
@@ -154,7 +153,7 @@ def read_exit_heads(folder: str | Path) -> ExitHeadFile:
         BadRequest: what is missing, damaged, or not what the facts say.
     """
     facts = read_exit_head_facts(folder)
-    tensors = _read_tensors(facts.folder / WEIGHTS_FILE)
+    tensors = read_tensors(facts.folder / WEIGHTS_FILE, "folder of exit heads")
     layers = facts.num_layers - 1
     shapes = {
         "vocab_ids": ("int32", (facts.cut,)),
@@ -182,17 +181,6 @@ def read_exit_heads(folder: str | Path) -> ExitHeadFile:
     )
 
 
-def _read_tensors(path: Path) -> dict[str, Tensor]:
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, "pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-    except (OSError, SafetensorError, ValueError, RuntimeError) as error:
-        first_line = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
-        raise BadRequest(f"{path} cannot be read ({first_line}): restore the folder of exit heads.") from None
-
-
 def _check_tensor(
     facts: ExitHeadFacts, tensors: dict[str, Tensor], name: str, dtype: str, shape: tuple[int, ...]
 ) -> None:
@@ -214,20 +202,6 @@ def _refuse(facts: ExitHeadFacts, what: str) -> None:
 
 def _times(shape: tuple[int, ...]) -> str:
     return " x ".join(map(str, shape)) or "a single number"
-
-
-def _read_json(folder: Path) -> dict[str, Any]:
-    path = folder / EXIT_HEADS_FILE
-    try:
-        with path.open("rb") as file:
-            values = json.loads(file.read(LARGEST_JSON))
-    except OSError as error:
-        raise BadRequest(f"{path} cannot be read ({error.strerror}): name a folder of exit heads.") from None
-    except (ValueError, RecursionError) as error:
-        raise BadRequest(f"{path} is not JSON ({error}): restore the folder of exit heads.") from None
-    if not isinstance(values, dict):
-        raise BadRequest(f"{path} holds no JSON object: restore the folder of exit heads.")
-    return values
 
 
 def _refuse_value(folder: Path, key: str, value: Any, expected: str) -> None:

@@ -6,12 +6,12 @@ A draft folder holds a draft that belongs to one target: `specviz-draft.json` (r
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from specviz.engine.weight_folders import read_json_object
 from specviz.errors import BadRequest
 
 DRAFT_FILE = "specviz-draft.json"
@@ -24,7 +24,6 @@ DRAFT_KINDS: tuple[DraftKind, ...] = ("draft_head", "draft_model")
 
 SIZES = ("hidden", "intermediate", "heads", "kv_heads", "head_dim")
 LARGEST_SIZE = 2**24
-LARGEST_JSON = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +123,7 @@ def read_draft_facts(folder: str | Path) -> DraftFacts:
         BadRequest: no such file, not this format, or a value that cannot be.
     """
     folder = Path(folder)
-    table = _Table(folder, "", _read_json(folder))
+    table = _Table(folder, "", read_json_object(folder / DRAFT_FILE, "draft folder"))
     if (found := table.values.get("format")) != FORMAT or isinstance(found, bool):
         raise BadRequest(
             f"{folder / DRAFT_FILE}: format is {found!r}, and this version reads {FORMAT}: "
@@ -164,20 +163,6 @@ def _kind_of(folder: Path) -> str | None:
         return read_draft_facts(folder).kind
     except BadRequest:
         return None
-
-
-def _read_json(folder: Path) -> dict[str, Any]:
-    path = folder / DRAFT_FILE
-    try:
-        with path.open("rb") as file:
-            values = json.loads(file.read(LARGEST_JSON))
-    except OSError as error:
-        raise BadRequest(f"{path} cannot be read ({error.strerror}): name a draft folder that holds one.") from None
-    except (ValueError, RecursionError) as error:
-        raise BadRequest(f"{path} is not JSON ({error}): restore the draft folder.") from None
-    if not isinstance(values, dict):
-        raise BadRequest(f"{path} holds no JSON object: restore the draft folder.")
-    return values
 
 
 @dataclass(frozen=True, slots=True)

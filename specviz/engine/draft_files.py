@@ -25,6 +25,7 @@ from specviz.engine.draft_facts import (
     read_draft_facts,
     shipped_names,
 )
+from specviz.engine.weight_folders import read_tensors
 from specviz.errors import BadRequest
 
 HASHED_ROWS = 4096
@@ -148,10 +149,10 @@ def read_draft(folder: str | Path) -> DraftFile:
         BadRequest: what is missing, damaged, or not what the facts say.
     """
     facts = read_draft_facts(folder)
-    tensors = _read_tensors(facts.folder / WEIGHTS_FILE)
+    tensors = read_tensors(facts.folder / WEIGHTS_FILE, "draft folder")
     number = 2
     while (further := facts.folder / further_weights_file(number)).exists():
-        tensors |= _read_tensors(further)
+        tensors |= read_tensors(further, "draft folder")
         number += 1
     vocab_ids = _checked_ids(facts, tensors)
     vectors, matrices = _expected(facts, len(vocab_ids), has_head="head" in tensors)
@@ -197,17 +198,6 @@ def _expected(
     if has_head:
         matrices["head"] = (num_ids, hidden)
     return vectors, matrices
-
-
-def _read_tensors(path: Path) -> dict[str, Tensor]:
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, "pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-    except (OSError, SafetensorError, ValueError, RuntimeError) as error:
-        first_line = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
-        raise BadRequest(f"{path} cannot be read ({first_line}): restore the draft folder.") from None
 
 
 def _checked_ids(facts: DraftFacts, tensors: dict[str, Tensor]) -> Tensor:

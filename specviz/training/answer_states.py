@@ -18,8 +18,7 @@ import torch
 
 from specviz.cache import explained_os_errors
 from specviz.engine.lean_model import LeanModel
-from specviz.errors import BadRequest
-from specviz.training.corpus import ABOUT_FILE, Shard, read_facts, write_facts
+from specviz.training.corpus import Shard, claim_states
 
 TUNE_EVERY = 12  # of the sequences read for training: kept apart, to choose thresholds and layers on
 
@@ -72,13 +71,7 @@ class AnswerStateStore:
         Raises:
             BadRequest: the folder holds states of another text.
         """
-        if not (self._folder / ABOUT_FILE).exists():
-            write_facts(self._folder, facts)
-        elif read_facts(self._folder) != facts:
-            raise BadRequest(
-                f"{self._folder} holds the states of another text (another target, seed or length): "
-                "delete it, or name another folder with --work."
-            )
+        claim_states(self._folder, facts)
 
     def paths(self, number: int) -> tuple[Path, Path]:
         name = f"{number:05d}-one-in-{self.one_in}"

@@ -171,6 +171,21 @@ def write_facts(folder: Path, facts: dict[str, Any]) -> None:
         partial.replace(folder / ABOUT_FILE)
 
 
+def claim_states(folder: Path, facts: dict[str, Any]) -> None:
+    """Note in a new folder whose text its states are of; in another it has to be the same.
+
+    Raises:
+        BadRequest: the folder holds states of another text.
+    """
+    if not (folder / ABOUT_FILE).exists():
+        write_facts(folder, facts)
+    elif read_facts(folder) != facts:
+        raise BadRequest(
+            f"{folder} holds the states of another text (another target, seed or length): "
+            "delete it, or name another folder with --work."
+        )
+
+
 def read_facts(folder: Path) -> dict[str, Any]:
     """What `write_facts` has noted.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import zlib
 from collections.abc import Callable
@@ -14,13 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specviz.cache import explained_os_errors
-from specviz.errors import BadRequest, RunFailed
+from specviz.errors import RunFailed
+from specviz.training.checkpoints import SECONDS_BETWEEN_CHECKPOINTS, append_log, read_checkpoint, write_checkpoint
 from specviz.training.examples import Batch, Examples
 from specviz.training.objective import CutHead, Scores, score
 from specviz.training.students import Student
 
-SECONDS_BETWEEN_CHECKPOINTS = 180
 MEASURED_BATCHES = 24  # of the held-out sequences, while training goes on
 
 
@@ -147,42 +145,21 @@ class Trainer:
         return flat[: max(1, round(len(flat) * self.plan.epochs / whole))]
 
     def _resume(self) -> None:
-        path = self.folder / "checkpoint.pt"
-        if not path.exists():
+        if (held := read_checkpoint(self.folder, self._facts)) is None:
             return
-        try:
-            held = torch.load(path, weights_only=True)
-            facts, step = held["facts"], held["step"]
-        except Exception as error:  # what a damaged file raises is not documented
-            raise BadRequest(f"{path} cannot be read as a checkpoint: delete it to train from the start.") from error
-        if facts != self._facts:
-            raise BadRequest(
-                f"{path} belongs to another training (other settings or other data): delete it, or name another folder."
-            )
         self.student.module.load_state_dict(held["weights"])
         self._optimizer.load_state_dict(held["optimizer"])
-        self.step = step
+        self.step = held["step"]
 
     def _save(self) -> None:
-        held = {
-            "facts": self._facts,
-            "step": self.step,
-            "weights": self.student.module.state_dict(),
-            "optimizer": self._optimizer.state_dict(),
-        }
-        with explained_os_errors(self.folder):
-            self.folder.mkdir(parents=True, exist_ok=True)
-            partial = self.folder / ".checkpoint.pt"
-            torch.save(held, partial)
-            partial.replace(self.folder / "checkpoint.pt")
+        write_checkpoint(self.folder, self._facts, self.step, self.student.module, self._optimizer)
 
     def _log(self, loss: float) -> None:
         order = self._held_out.order(0, 0, self.plan.tokens_per_batch)[:MEASURED_BATCHES]
         if not order:
             return
         measured = measure(self.student, self._head, self._held_out.batches(order), 1)
-        with explained_os_errors(self.folder), (self.folder / "log.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"step": self.step, "of": self.num_steps, "loss": loss, "held_out": measured}) + "\n")
+        append_log(self.folder, {"step": self.step, "of": self.num_steps, "loss": loss, "held_out": measured})
 
 
 def scores_of(

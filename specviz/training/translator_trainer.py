@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import zlib
 from collections.abc import Callable, Iterator
@@ -15,14 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specviz.cache import explained_os_errors
-from specviz.errors import BadRequest, RunFailed
+from specviz.errors import RunFailed
 from specviz.training.answer_examples import AnswerExamples
 from specviz.training.answer_states import over_root_mean_square
+from specviz.training.checkpoints import SECONDS_BETWEEN_CHECKPOINTS, append_log, read_checkpoint, write_checkpoint
 from specviz.training.translator_fit import AffineMaps, fit
 from specviz.training.translator_net import CutRows, ExitLoss, TranslatorNet, choose_candidates
 
-SECONDS_BETWEEN_CHECKPOINTS = 180
 POSITIONS_AT_ONCE = 512  # in the fit
 
 
@@ -86,7 +84,7 @@ class TranslatorTrainer:
         }
         self._cut, self._training = cut, training
         self._final_norm = final_norm
-        held = self._read_checkpoint()
+        held = read_checkpoint(folder, self._facts)
         maps = self._fit() if held is None else AffineMaps(**{name: held["weights"][name] for name in MAP_PARTS})
         self.net = TranslatorNet(maps, final_norm, epsilon)
         self._optimizer = torch.optim.Adam(self.net.parameters(), lr=plan.learning_rate, betas=(0.9, 0.99))
@@ -159,38 +157,12 @@ class TranslatorTrainer:
         with torch.no_grad():
             return fit(batches(), self.plan.rank)
 
-    def _read_checkpoint(self) -> dict[str, Any] | None:
-        path = self.folder / "checkpoint.pt"
-        if not path.exists():
-            return None
-        try:
-            held = torch.load(path, weights_only=True)
-            facts, _, _, _ = held["facts"], held["step"], held["weights"], held["optimizer"]
-        except Exception as error:  # what a damaged file raises is not documented
-            raise BadRequest(f"{path} cannot be read as a checkpoint: delete it to train from the start.") from error
-        if facts != self._facts:
-            raise BadRequest(
-                f"{path} belongs to another training (other settings or other data): delete it, or name another folder."
-            )
-        return held
-
     def _save(self) -> None:
-        held = {
-            "facts": self._facts,
-            "step": self.step,
-            "weights": self.net.state_dict(),
-            "optimizer": self._optimizer.state_dict(),
-        }
-        with explained_os_errors(self.folder):
-            self.folder.mkdir(parents=True, exist_ok=True)
-            partial = self.folder / ".checkpoint.pt"
-            torch.save(held, partial)
-            partial.replace(self.folder / "checkpoint.pt")
+        write_checkpoint(self.folder, self._facts, self.step, self.net, self._optimizer)
 
     def _log(self, losses: Tensor) -> None:
         line = {"step": self.step, "of": self.num_steps, "losses": [round(float(loss), 4) for loss in losses]}
-        with explained_os_errors(self.folder), (self.folder / "log.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+        append_log(self.folder, line)
 
 
 MAP_PARTS = ("scale", "bias", "reduce", "expand")
