@@ -18,6 +18,7 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - it lives as long as the process
     name = "specviz"
     try:
+        from specviz.commands.arguments import in_options
         from specviz.errors import SpecVizError
 
         args = build_parser().parse_args(arguments)
@@ -27,7 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
             sys.stdout.flush()
             return code
         except SpecVizError as error:
-            print(f"{name}: {error}", file=sys.stderr)
+            print(f"{name}: {in_options(str(error), args)}", file=sys.stderr)
             return error.exit_code
     except BrokenPipeError:
         close_quietly()  # whoever read the output has enough: no fault
@@ -46,6 +47,22 @@ def main(arguments: list[str] | None = None) -> int:
 class _Parser(argparse.ArgumentParser):
     """Says what is wrong with a command line in one sentence, without the usage of every option before it."""
 
+    def parse_args(self, args=None, namespace=None):
+        """As argparse does it; what is unknown is said by the parser of the command, whose help lists what there is."""
+        known, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            known.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return known
+
+    def parse_known_args(self, args=None, namespace=None):
+        """As argparse does it; what the type of an argument has to say of a value (see `commands/arguments.py`), is said as it is."""
+        from specviz.errors import BadRequest
+
+        try:
+            return super().parse_known_args(args, namespace)
+        except BadRequest as error:
+            self.exit(error.exit_code, f"{self.prog}: {error}\n")
+
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message}; {self.prog} --help lists the options.\n")
 
@@ -61,7 +78,7 @@ def build_parser() -> argparse.ArgumentParser:
     for command in COMMANDS:
         subparser = commands.add_parser(command.NAME, help=command.HELP, description=command.HELP)
         command.add_arguments(subparser)
-        subparser.set_defaults(command=command)
+        subparser.set_defaults(command=command, parser=subparser)
     return parser
 
 

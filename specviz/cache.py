@@ -80,14 +80,27 @@ def explained_os_errors(folder: Path) -> Iterator[None]:
     except Exception as error:
         if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or says_disk_full(str(error)):
             raise DiskFull(
-                f"The disk of {folder} is full: free some space, or set {CACHE_VARIABLE} to a folder on a larger disk."
+                f"The disk of {folder} is full: free some space, or {_naming(folder)} a folder on a larger disk."
             ) from error
         if isinstance(error, OSError):
+            kind = "cache folder" if _is_cache(folder) else "folder"
             raise CacheNotWritable(
-                f"The cache folder {folder} cannot be written ({error.strerror or error}): "
-                f"set {CACHE_VARIABLE} to a folder that can."
+                f"The {kind} {folder} cannot be written ({error.strerror or error}): "
+                f"{_naming(folder)} a folder that can."
             ) from error
         raise
+
+
+def _naming(folder: Path) -> str:
+    """How another folder is chosen in place of this one."""
+    return f"set {CACHE_VARIABLE} to" if _is_cache(folder) else "name"
+
+
+def _is_cache(folder: Path) -> bool:
+    try:
+        return folder.absolute().is_relative_to(cache_dir())
+    except CacheNotWritable:  # this user has none
+        return False
 
 
 def says_disk_full(text: str) -> bool:

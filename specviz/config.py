@@ -23,6 +23,14 @@ MAX_NUM_DRAFT_TOKENS = 64
 # zero it may overflow on the way: such temperatures mean greedy decoding.
 GREEDY_BELOW_TEMPERATURE = 1e-5
 
+# Drafters that draw from a distribution, and so know how sure they are.
+SURE_OF_THEMSELVES = ("draft_model", "early_exit", "draft_head")
+
+
+def default_draft_tokens(drafter: str) -> int | Literal["auto"]:
+    """k where nobody says it: "auto" for drafters that know how sure they are, else the number of `RunSettings`."""
+    return "auto" if drafter in SURE_OF_THEMSELVES else RunSettings().num_draft_tokens
+
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
@@ -33,10 +41,11 @@ class RunSettings:
         num_draft_tokens: k, draft tokens asked for per round; "auto" drafts one token, and goes on up to
             `max_draft_tokens` while the product of the draft's top probabilities so far, which is how probable it
             holds its whole draft to stand, is at least `draft_threshold`.
+        lookup_first: a draft model or head is asked only where prompt_lookup finds nothing.
         exit_layer: E, how many of the target's layers draft (early_exit only); null = a third.
         exit_heads: what reads the drafts out (early_exit only), one of `EXIT_HEADS`; "auto" takes translators where there
             are some for the target.
-        max_ngram, min_ngram: longest and shortest suffix that prompt_lookup looks for, in tokens.
+        max_ngram, min_ngram: longest and shortest suffix that a lookup looks for, in tokens.
         temperature: 0 (or under 1e-5) is greedy.
         top_k: 0 is off. top_p: 1.0 is off. repetition_penalty: 1.0 is off.
         min_new_tokens: end tokens are suppressed before that many new tokens.
@@ -54,6 +63,7 @@ class RunSettings:
     num_draft_tokens: int | Literal["auto"] = 4
     max_draft_tokens: int = 8
     draft_threshold: float = 0.5
+    lookup_first: bool = False
     exit_layer: int | None = None
     exit_heads: str = "auto"
     max_ngram: int = 4
@@ -84,6 +94,8 @@ class RunSettings:
             _whole("num_draft_tokens (k)", self.num_draft_tokens, 0, MAX_NUM_DRAFT_TOKENS, 'or "auto"')
         _whole("max_draft_tokens (k-max)", self.max_draft_tokens, 1, MAX_NUM_DRAFT_TOKENS)
         _real("draft_threshold", self.draft_threshold, 0.0, 1.0)
+        if not isinstance(self.lookup_first, bool):
+            raise BadRequest(f"lookup_first is {self.lookup_first!r}: give true or false.")
         if self.exit_layer is not None:
             _whole("exit_layer", self.exit_layer, 1, 10_000)
         _one_of("exit_heads", self.exit_heads, EXIT_HEADS)

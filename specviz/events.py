@@ -39,10 +39,11 @@ class DraftToken(Token):
     `draft_prob`, `target_prob`, the top lists (the five most probable) and the tails (the mass of all
     others): the models' own distributions after penalties and suppression, at temperature 1. `*_used`, `accept_prob`, `u`: as in the rejection test, after
     temperature, top-k and top-p; null when greedy. For `discarded` and `cut` tokens all that the
-    target says is null.
+    target says is null. `looked_up`: found in the text, before a draft model or head was asked.
     """
 
     status: TokenStatus
+    looked_up: NotRequired[bool]
     draft_prob: NotRequired[float | None]
     target_prob: NotRequired[float | None]
     draft_top: NotRequired[list[TopEntry] | None]
@@ -296,6 +297,9 @@ class Identity(TypedDict):
 
     Where a difference is a result (early exit): `common_prefix`, tokens up to it, and `same_share`, of this run's tokens those
     that stand at the same place of the plain run.
+
+    `again_tokens_per_second` is this run's own speed, measured once more right after plain decoding, as unwatched as
+    that: what a speedup is told by. None is there for a run that decodes plainly.
     """
 
     type: Literal["identity"]
@@ -309,6 +313,7 @@ class Identity(TypedDict):
     common_prefix: NotRequired[int]
     same_share: NotRequired[float]
     plain_tokens_per_second: NotRequired[float | None]
+    again_tokens_per_second: NotRequired[float | None]
 
 
 Event = RunStarted | Prefill | Round | DraftTokenDrawn | RunFinished | RunFailedEvent | Identity

@@ -71,6 +71,14 @@ TERMS: tuple[Term, ...] = (
         "Saxena, prompt-lookup-decoding, 2023",
     ),
     Term(
+        "lookup first",
+        ("lookup_first", "looked_up"),
+        "A draft head or draft model that is asked only where prompt lookup finds nothing: what can be copied costs no "
+        "draft step. All tokens of one draft come from the same of the two.",
+        ("hybrid drafting",),
+        "Hu et al., SAM-Decoding, arXiv 2411.10666, 2024",
+    ),
+    Term(
         "early exit",
         ("early_exit", "exit_layer", "shared_layers"),
         "Taking a model's guess after its first few layers. As a drafter it is lossless, because all layers judge the guess; "
@@ -382,7 +390,7 @@ TERMS: tuple[Term, ...] = (
     ),
     Term(
         "speed-up",
-        ("walltime_speedup", "expected_speedup"),
+        ("walltime_speedup", "expected_speedup", "again_tokens_per_second"),
         "How many times as fast as plain decoding, on the same prompt and machine. Below 1, drafting made it slower.",
         ("walltime improvement",),
         f"{SPEC_BENCH}; {LEVIATHAN}, theorem 3.8 (expected)",

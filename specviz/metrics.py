@@ -13,7 +13,7 @@ from typing import Any
 
 from specviz.events import Counts, Event, Round
 
-STATUS_COUNTS = ("accepted", "rejected", "discarded", "cut")
+NOISE = 0.05  # by which one measurement of a speedup may be off and nobody wonders
 EXTRA_COUNTS = {"correction": "corrections", "bonus": "bonuses", "plain": "plains"}
 COUNT_NAMES = tuple(Counts.__annotations__)
 
@@ -212,6 +212,26 @@ def wilson_interval(successes: int, trials: int, z: float = Z_95) -> list[float]
     low = 0.0 if successes == 0 else max(0.0, middle - half_width)
     high = 1.0 if successes == trials else min(1.0, middle + half_width)
     return [low, high]
+
+
+def speedup_over_plain(
+    mode: str, tokens_per_second: float | None, identity: dict[str, Any] | None
+) -> tuple[float, float] | None:
+    """What a run's check measured: how many times as fast as plain decoding, and plain decoding's tokens/s.
+
+    Both were unwatched, one right after the other; in older traces the run's own speed is that of the watched run. None
+    where nothing was measured, and for a run that is plain decoding itself.
+    """
+    if identity is None or mode == "plain":
+        return None
+    plain = identity.get("plain_tokens_per_second")
+    speedup = walltime_speedup(identity.get("again_tokens_per_second", tokens_per_second), plain)
+    return None if speedup is None else (speedup, plain)
+
+
+def is_about_equal(speedup: float) -> bool:
+    """Whether a speedup that was measured once is too near to 1 to be called faster or slower."""
+    return abs(speedup - 1) < NOISE
 
 
 def walltime_speedup(tokens_per_second: float | None, plain_tokens_per_second: float | None) -> float | None:

@@ -13,13 +13,13 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, get_args, get_type_hints
 
-from specviz.config import DRAFT_PRECISIONS, DRAFTER_KINDS, RunSettings
+from specviz.config import DRAFT_PRECISIONS, DRAFTER_KINDS, RunSettings, default_draft_tokens
 from specviz.engine.draft_facts import DRAFT_KINDS, shipped_names
 from specviz.errors import BadRequest
 
 PRESETS_DIR = Path(__file__).resolve().parent.parent / "presets"
 EMBEDDED_TARGET = "embedded"
-HEAD_DRAFT_TOKENS = "auto"  # as fast as k 1 at its best, and more where the head is sure of more
+HEAD_SETTINGS = {"num_draft_tokens": default_draft_tokens("draft_head"), "lookup_first": True}  # the fastest by `bench`
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Pair:
     def best_settings(self) -> dict[str, Any]:
         """The settings of its best drafter, by name."""
         best = self.drafters[0]
-        return {"drafter": best} | ({"num_draft_tokens": HEAD_DRAFT_TOKENS} if best == "draft_head" else {})
+        return {"drafter": best} | (HEAD_SETTINGS if best == "draft_head" else {})
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,8 @@ STAGES = {
     "evaluate": "Measuring the draft",
     "train_exits": "Training the exit heads",
     "evaluate_exits": "Measuring the exit heads",
+    "replay_exits": "Following the target's text with real exits",
+    "draft_exits": "Drafting with the exit heads",
 }
 
 

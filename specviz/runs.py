@@ -125,6 +125,11 @@ class Run:
         """What is known so far; `reason` is None until the run has finished."""
         return RunResult(**self._summary.summary())
 
+    @property
+    def draws_as_plain(self) -> bool:
+        """Whether every token is drawn from the target's own distribution, with the dice that plain decoding throws."""
+        return self.mode == "plain"
+
     def _all_events(self) -> Iterator[Event]:
         from specviz.engine.clock import RunClock
 
@@ -132,7 +137,7 @@ class Run:
         num_rounds, finished = 0, None
         yield from clock.hand_over(self._started())
         try:
-            for event in self._decoding(clock):
+            for event in self._decoding(self.settings, clock, is_watched=True):
                 num_rounds += event["type"] == "round"
                 finished = event if event["type"] == "run_finished" else None
                 yield event
@@ -143,7 +148,8 @@ class Run:
         if self._check and finished:
             yield self._identity(finished)
 
-    def _decoding(self, clock: RunClock) -> Iterator[Event]:
+    def _decoding(self, settings: RunSettings, clock: RunClock, *, is_watched: bool) -> Iterator[Event]:
+        """The run's events with these settings; one that nobody watches shares nothing with the conversation."""
         from specviz.engine.speculative import decode
 
         return decode(
@@ -151,13 +157,18 @@ class Run:
             self.drafter,
             self.prompt["token_ids"],
             self.pair.vocabulary,
-            self.settings,
+            settings,
             eos_token_ids=self._eos,
             is_cancelled=self._cancelled.is_set,
-            live_drafts=self._live_drafts,
-            memory=self._memory,
+            live_drafts=self._live_drafts and is_watched,
+            memory=self._memory if is_watched else None,
             clock=clock,
         )
+
+    def _once_more(self, settings: RunSettings) -> Iterator[Event]:
+        from specviz.engine.clock import RunClock
+
+        return self._decoding(settings, RunClock(), is_watched=False)
 
     def _identity(self, finished: RunFinished) -> Identity:
         """The comparison; a run that has finished well stays finished, also if comparing it fails."""
@@ -171,7 +182,9 @@ class Run:
                 self._eos,
                 finished,
                 self._cancelled.is_set,
+                run_again=None if self.draws_as_plain else self._once_more,
                 may_differ=self.mode == "early_exit",
+                draws_as_plain=self.draws_as_plain,
             )
         except Exception as error:
             return {"type": "identity", "against": "plain", "identical": None, "why": _sentence(error)}

@@ -11,7 +11,9 @@ from specviz.metrics import (
     MetricsFold,
     fold_counts,
     fold_metrics,
+    is_about_equal,
     metrics_from_counts,
+    speedup_over_plain,
     walltime_speedup,
     wilson_interval,
 )
@@ -149,6 +151,27 @@ def test_wilson_interval_against_published_values(successes, trials, interval):
 def test_wilson_interval_at_its_ends():
     assert wilson_interval(0, 0) is None
     assert wilson_interval(5, 5)[1] == 1
+
+
+@pytest.mark.parametrize(
+    ("mode", "identity", "measured"),
+    [
+        ("speculative", {"plain_tokens_per_second": 20.0}, (1.5, 20.0)),  # an older trace: the watched run's own speed
+        ("speculative", {"plain_tokens_per_second": 20.0, "again_tokens_per_second": 50.0}, (2.5, 20.0)),
+        ("speculative", {"plain_tokens_per_second": 20.0, "again_tokens_per_second": None}, None),
+        ("early_exit", {"plain_tokens_per_second": 20.0, "again_tokens_per_second": 10.0}, (0.5, 20.0)),
+        ("plain", {"plain_tokens_per_second": 20.0}, None),
+        ("speculative", {"plain_tokens_per_second": None}, None),
+        ("speculative", {}, None),
+        ("speculative", None, None),
+    ],
+)
+def test_a_speedup_is_told_by_two_unwatched_runs(mode, identity, measured):
+    assert speedup_over_plain(mode, 30.0, identity) == measured
+
+
+def test_near_to_one_is_neither_faster_nor_slower():
+    assert [is_about_equal(speedup) for speedup in (0.9, 0.96, 1.0, 1.04, 1.1)] == [False, True, True, True, False]
 
 
 def test_speedup_needs_both_speeds():

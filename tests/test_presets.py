@@ -5,7 +5,7 @@ import pytest
 from specviz.config import RunSettings
 from specviz.engine import draft_facts
 from specviz.errors import BadRequest
-from specviz.presets import HEAD_DRAFT_TOKENS, find_pair, find_preset, load_lessons, load_pairs
+from specviz.presets import HEAD_SETTINGS, find_pair, find_preset, load_lessons, load_pairs
 from tests.draft_folders import model_draft, random_head, save_draft
 from tests.tiny_models import tiny_model
 
@@ -74,7 +74,7 @@ def test_a_damaged_draft_counts_as_missing(ship, tmp_path):
 
 def test_the_best_drafter_is_a_head_with_a_short_draft(ship):
     ship("draft_head")
-    assert find_pair("embedded").best_settings == {"drafter": "draft_head", "num_draft_tokens": HEAD_DRAFT_TOKENS}
+    assert find_pair("embedded").best_settings == {"drafter": "draft_head", **HEAD_SETTINGS}
     assert find_pair("gpt2-large").best_settings == {"drafter": "draft_model"}
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 
 from specviz.config import RunSettings
+from specviz.engine import identity, speculative
+from specviz.engine.kv_memory import KVMemory
 from specviz.engine.loader import ModelPair
+from specviz.engine.speculative import decode
 from specviz.errors import BadRequest
 from specviz.runs import Run
 from tests.engine.runs import byte_vocabulary, tiny_draft, tiny_target
@@ -50,6 +53,29 @@ def test_a_run_is_iterated_once_and_knows_its_result():
     assert run.result.identity["identical"] is True
     with pytest.raises(RuntimeError):
         list(run)
+
+
+@pytest.mark.parametrize("settings", [{}, {"temperature": 0.9, "seed": 4}], ids=["greedy", "sampled"])
+def test_a_checked_run_is_made_once_more_as_unwatched_as_plain_decoding(settings, monkeypatch):
+    made = []
+
+    def watched_decode(*arguments, **named):
+        made.append((arguments[1] is not None, arguments[4].trace_detail, named.get("live_drafts", False)))
+        yield from decode(*arguments, **named)
+
+    monkeypatch.setattr(speculative, "decode", watched_decode)
+    monkeypatch.setattr(identity, "decode", watched_decode)
+    run = Run(PAIR, "hi", RunSettings(max_new_tokens=5, **settings), check=True, live_drafts=True, memory=KVMemory())
+    list(run)
+    assert made == [(True, "full", True), (False, "none", False), (True, "none", False)]
+    assert run.result.identity["again_tokens_per_second"] > 0
+
+
+def test_plain_decoding_is_not_compared_in_speed_with_itself():
+    run = Run(PAIR, "hi", RunSettings(drafter="none", max_new_tokens=5), check=True)
+    list(run)
+    assert run.result.identity["identical"] is True
+    assert "again_tokens_per_second" not in run.result.identity
 
 
 def test_a_stopped_comparison_claims_no_speed():

@@ -16,7 +16,7 @@ SpecViz.besideView = (() => {
   /** @param onRun(): run all rows; @param onLayer(layer): another layer for self-speculation */
   function createView({ onRun, onLayer }) {
     const layer = el("select", { class: "sv-select", "aria-label": "Layer for self-speculation", onChange: () => onLayer(Number(layer.value)) });
-    const run = el("button", { class: "sv-do", type: "button", dataset: { run: "beside" }, onClick: onRun }, "Run all four");
+    const run = el("button", { class: "sv-do", type: "button", dataset: { run: "beside" }, title: "On the prompt and settings of the runs shown here", onClick: onRun }, "Run all four");
     const again = el("button", { class: "sv-do sv-quiet", type: "button", onClick: play }, "▶ Race on one clock");
     const clock = el("span", { class: "sv-clock" });
     const rows = el("div", { class: "sv-rows" });
@@ -53,7 +53,7 @@ SpecViz.besideView = (() => {
         rows.replaceChildren(...shown.map((row) => row.node));
       }
       const kind = parts.length === 0 ? "" : parts[0].kind === "live" ? " · live" : " · recorded";
-      setText(about, `one prompt; run one after the other, each on its own clock${kind}`);
+      setText(about, `one prompt; run one after the other, each measured once on its own clock${kind}`);
       nothing.hidden = parts.length > 0;
       table.node.hidden = parts.length === 0;
       fillLayers(layers, chosenLayer);
@@ -78,13 +78,20 @@ SpecViz.besideView = (() => {
     function drawAt(seconds) {
       const plain = parts.find((part) => part.role === "plain");
       const clocks = parts.map((part) => race.clockOf(part.state));
-      const longest = Math.max(1e-9, ...clocks.map((own) => own.at(-1) || 0));
-      parts.forEach((part, index) => shown[index].draw(part.state, clocks[index], longest, seconds, plain ? plain.state : null));
+      const reach = parts.map((part, index) => reachOf(part.state, clocks[index], seconds));
+      const furthest = Math.max(1e-9, ...(seconds === null ? reach : parts.map((part) => part.state.tokens.length)));
+      parts.forEach((part, index) => shown[index].draw(part.state, clocks[index], reach[index] / furthest, seconds, plain ? plain.state : null));
       setText(clock, seconds === null ? "" : formatSeconds(seconds));
       setData(node, "racing", seconds === null ? null : "1");
     }
 
     return { node, draw };
+  }
+
+  /** How far a row's bar reaches: while the clock runs, tokens written; at rest, tokens a second. */
+  function reachOf(state, clock, seconds) {
+    if (seconds !== null) return race.tokensAt(state, clock, Math.min(seconds, clock.at(-1) || 0));
+    return SpecViz.timedView.speedOf(state) || 0;
   }
 
   // ---- a row ----
@@ -105,13 +112,13 @@ SpecViz.besideView = (() => {
       fault,
     );
 
-    function draw(state, clock, longest, seconds, plain) {
+    function draw(state, clock, share, seconds, plain) {
       const total = clock.at(-1) || 0;
       const now = seconds === null ? total : Math.min(seconds, total);
       const count = seconds === null ? state.tokens.length : race.tokensAt(state, clock, seconds);
       setText(how, howWords(state));
       setText(time, state.run ? `${count} tokens in ${formatSeconds(now)}` : "waiting");
-      bar.style.setProperty("--share", now / longest);
+      bar.style.setProperty("--share", share);
       setData(node, "over", state.finished && now >= total ? "1" : null);
       setText(fault, state.failed ? state.failed.error : "");
       const isExit = exitBench.exitInfoOf(state) !== null;
@@ -175,8 +182,10 @@ SpecViz.besideView = (() => {
     const other = plain ? SpecViz.timedView.speedOf(plain) : null;
     if (state === plain) return { text: "1" };
     if (speed === null || other === null) return { text: "–" };
+    if (wasStopped(state)) return { text: "–", of: "stopped" };
     const factor = speed / other;
-    return { text: `${factor.toFixed(2)}×`, of: factor < 1 ? "slower" : "faster", answer: factor < 1 ? "false" : isSameText ? "true" : null };
+    const verdict = SpecViz.figures.verdictOf(factor);
+    return { text: `${factor.toFixed(2)}×`, of: verdict, answer: { slower: "false", faster: isSameText ? "true" : null }[verdict] ?? null };
   }
 
   function cacheCell(state) {
@@ -189,6 +198,7 @@ SpecViz.besideView = (() => {
   function textCell(state, plain) {
     if (state === plain || plain === null) return { text: "the reference" };
     if (state.failed) return { text: "broke off" };
+    if (wasStopped(state)) return { text: "stopped", of: `after ${state.tokens.length} tokens` };
     if (!state.finished || !plain.finished) return { text: "running" };
     if (state.run.settings.temperature > 0) return { text: "sampled: not comparable", of: state.run.early_exit ? "and its distribution is not the target's" : "but its distribution is the target's" };
     const at = exitBench.firstDifference(state.tokens, plain.tokens) ?? (plain.tokens.length > state.tokens.length ? state.tokens.length : null);
@@ -196,6 +206,8 @@ SpecViz.besideView = (() => {
     const said = state.tokens[at] ? quotedText(state.tokens[at].text || "") : "an end";
     return { text: `≠ from token ${at + 1}`, of: `${said} instead of ${plain.tokens[at] ? quotedText(plain.tokens[at].text || "") : "an end"}`, answer: "false" };
   }
+
+  const wasStopped = (state) => Boolean(state.finished && state.finished.reason === "cancelled");
 
   // ---- the two ideas ----
 
@@ -219,7 +231,7 @@ SpecViz.besideView = (() => {
     const kept = plain.state.run.settings.temperature > 0 ? "" : same === null ? ", and its text stayed the same this time" : `, and its text departs at token ${same + 1}`;
     return (
       `Here: early exit ran ${a.passesPerToken.toFixed(1)} of ${exitBench.numLayersOf(plain.state)} layers for a token${kept}. ` +
-      `${WAYS[drafted.role].name} went through a layer ${b.passesPerToken.toFixed(1)} times for a token, since one pass serves several; counted position by position it ran ${b.positionsPerToken.toFixed(1)}.`
+      `${WAYS[drafted.role].name} made ${b.passesPerToken.toFixed(1)} passes through a layer for a token, as one pass serves several tokens; each pass computes all its positions, rejected ones too, which makes ${b.positionsPerToken.toFixed(1)} layers × positions for a token.`
     );
   }
 

@@ -6,7 +6,7 @@ SpecViz.createBoard = (root, { css = "", loadPlotly = null, run = null, makePage
   const { DRAFTERS } = SpecViz.vocabulary;
   const { SERIES } = exitBench;
   const ROLE_WORDS = {
-    map: "Map run", timed: "Timed run", plain: "Plain decoding", early_exit: "Early exit",
+    map: "Map run", timed: "Timed run", sweep: "Sweep", plain: "Plain decoding", early_exit: "Early exit",
     self_speculation: "Self-speculation", drafted: "Draft speculation",
   };
 
@@ -24,7 +24,7 @@ SpecViz.createBoard = (root, { css = "", loadPlotly = null, run = null, makePage
   const rule = SpecViz.ruleView.createView({ simulation, onChoose: choose, onRun: start });
   const map = SpecViz.mapView.createView({ simulation });
   const timed = SpecViz.timedView.createView();
-  const tradeoff = SpecViz.tradeoffView.createView({ simulation, loadPlotly, onChoose: choose });
+  const tradeoff = SpecViz.tradeoffView.createView({ simulation, loadPlotly, onChoose: choose, onRun: () => start("sweep") });
   const beside = SpecViz.besideView.createView({ onRun: () => start("beside"), onLayer: (layer) => { chosenLayer = layer; } });
   const saving = SpecViz.boardSaving.createView({ look: () => exitBench.partsOf(bench), makePage });
   const full = el("button", { class: "sv-button sv-full", type: "button", "aria-label": "Full screen", title: "Full screen", onClick: fullScreen }, SpecViz.dom.icon("full"));
@@ -49,6 +49,7 @@ SpecViz.createBoard = (root, { css = "", loadPlotly = null, run = null, makePage
   function begin(kind) {
     source = { kind, phase: kind === "live" ? "running" : "recording", note: "" };
     bench.kind = kind;
+    if (kind === "live") bringIntoView();
   }
 
   function take(events, lines = []) {
@@ -72,7 +73,14 @@ SpecViz.createBoard = (root, { css = "", loadPlotly = null, run = null, makePage
 
   function setStatus(phase, note) {
     source = { ...source, phase, note };
+    if (phase === "error") bringIntoView();
     drawSoon();
+  }
+
+  /** On a phone the board lies below what was asked: who pressed Run should see what comes of it. */
+  function bringIntoView() {
+    const { top } = node.getBoundingClientRect();
+    if (top > 0.8 * window.innerHeight) node.scrollIntoView({ block: "start" });
   }
 
   // ---- what a reader does ----
@@ -131,28 +139,23 @@ SpecViz.createBoard = (root, { css = "", loadPlotly = null, run = null, makePage
     const begun = performance.now();
     const mapState = bench.map ? bench.map.state : null;
     const newest = bench.timed.at(-1);
-    drawSource(mapState);
+    const isBare = run === null && mapState === null; // a timed run alone, in a file
+    for (const view of [rule, map, tradeoff, beside]) view.node.hidden = isBare;
+    drawSource(mapState || (newest ? newest.state : null));
     rule.draw({ isBusy: isBusy(), canRun: run !== null });
     map.draw(mapState && mapState.run ? mapState : null, bench.map !== null && bench.map.kind === "live");
-    timed.draw(newest || null, mapState);
-    tradeoff.draw(bench.timed.map((part) => part.state), mapState, plainSpeed());
+    timed.draw(newest || null, mapState, { canRun: run !== null });
+    tradeoff.draw([...bench.timed, ...bench.sweep].map((part) => part.state), mapState, { isBusy: isBusy(), canRun: run !== null });
     beside.draw(bench.beside, { layers: simulation.rule ? simulation.rule.exitLayers : [], chosenLayer: layerForSelf(), isBusy: isBusy(), canRun: run !== null });
     saving.draw(exitBench.partsOf(bench), isBusy());
     markForReaders();
     setData(node, "drawMs", (performance.now() - begun).toFixed(1));
   }
 
-  /** Of the newest run that was compared with plain decoding, or of the plain row. */
-  function plainSpeed() {
-    const compared = bench.timed.map((part) => SpecViz.timedView.plainSpeedOf(part.state)).filter((value) => value !== null);
-    if (compared.length > 0) return compared.at(-1);
-    const plain = bench.beside.find((part) => part.role === "plain");
-    return plain ? SpecViz.timedView.speedOf(plain.state) : null;
-  }
-
   function drawSource(state) {
     const isLive = bench.map !== null && bench.map.kind === "live";
-    setText(badge, isLive ? "Live runs" : "Recording");
+    const isMixed = !isLive && exitBench.partsOf(bench).some((part) => part.kind === "live");
+    setText(badge, isLive ? "Live runs" : isMixed ? "Recording, and live runs" : "Recording");
     setData(badge, "kind", isLive ? "live" : "recording");
     const started = state ? state.run : null;
     setText(title, started ? started.target.name : "");
@@ -176,7 +179,8 @@ SpecViz.createBoard = (root, { css = "", loadPlotly = null, run = null, makePage
       const { role, state } = bench.current;
       const drafter = role === "drafted" && state.run ? ` (${DRAFTERS[state.run.drafter.kind] || state.run.drafter.kind})` : "";
       const numLeft = bench.awaited.length;
-      return `${ROLE_WORDS[role] || role}${drafter}${state.finished ? ", comparing" : ""}${numLeft > 0 ? `, then ${numLeft} more` : ""}`;
+      const doing = state.finished ? ", comparing with plain decoding" : state.run ? "" : ", loading the model";
+      return `${ROLE_WORDS[role] || role}${drafter}${doing}${numLeft > 0 ? `, then ${numLeft} more` : ""}`;
     }
     if (source.phase === "running") return "Beginning";
     const wasStopped = bench.current && bench.current.state.finished && bench.current.state.finished.reason === "cancelled";

@@ -1,7 +1,7 @@
 // Taking it along: each run as a trace, all of them as one page.
 SpecViz.boardSaving = (() => {
   const { el, setText } = SpecViz.dom;
-  const WORDS = { map: "map", timed: "timed", plain: "plain", early_exit: "early exit", self_speculation: "self-speculation", drafted: "draft" };
+  const WORDS = { map: "map", timed: "timed", sweep: "sweep", plain: "plain", early_exit: "early exit", self_speculation: "self-speculation", drafted: "draft" };
 
   /** @param makePage(parts): Promise of the page's text; null where no page can be made */
   function createView({ look, makePage }) {
@@ -40,7 +40,7 @@ SpecViz.boardSaving = (() => {
   function nameOf(parts, index) {
     const { role, state } = parts[index];
     const word = WORDS[role] || role;
-    return role === "timed" ? `${word} ${SpecViz.exitWords.thresholdText(state.run.early_exit.threshold ?? null)}` : word;
+    return role === "timed" || role === "sweep" ? `${word}, ${SpecViz.exitWords.ruleWords(state.run.early_exit)}` : word;
   }
 
   const safe = (text) => String(text).replace(/[^\w-]/g, "");

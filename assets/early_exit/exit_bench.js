@@ -4,10 +4,10 @@
 // {"type": "part", role}; between two of these are the events of one trace.
 SpecViz.exitBench = (() => {
   const { reducer } = SpecViz;
-  const SERIES = { PAIR: "pair", REAL: "real", BESIDE: "beside" };
+  const SERIES = { PAIR: "pair", REAL: "real", SWEEP: "sweep", BESIDE: "beside" };
 
   function emptyBench() {
-    return { kind: "recording", series: null, awaited: [], current: null, map: null, timed: [], beside: [] };
+    return { kind: "recording", series: null, awaited: [], current: null, map: null, timed: [], sweep: [], beside: [] };
   }
 
   /** One run of the bench; `lines` are its events as they came, `kind` is "live" or "recording". */
@@ -28,6 +28,7 @@ SpecViz.exitBench = (() => {
   function beginSeries(bench, { name, roles, pair }) {
     if (name === SERIES.PAIR) Object.assign(bench, emptyBench(), { kind: bench.kind });
     if (name === SERIES.BESIDE) bench.beside = [];
+    if (name === SERIES.SWEEP) bench.sweep = [];
     bench.series = { name, roles, pair };
     bench.awaited = [...roles];
     bench.current = null;
@@ -39,6 +40,7 @@ SpecViz.exitBench = (() => {
     bench.awaited = bench.awaited.slice(bench.awaited.indexOf(role) + 1);
     bench.current = part;
     if (bench.series && bench.series.name === SERIES.BESIDE) bench.beside.push(part);
+    else if (bench.series && bench.series.name === SERIES.SWEEP) bench.sweep.push(part);
     else if (role === "map") bench.map = part;
     else bench.timed.push(part);
     return bench;
@@ -46,7 +48,7 @@ SpecViz.exitBench = (() => {
 
   /** Every run that has begun, the map first. */
   function partsOf(bench) {
-    return [bench.map, ...bench.timed, ...bench.beside].filter((part) => part && part.state.run);
+    return [bench.map, ...bench.timed, ...bench.sweep, ...bench.beside].filter((part) => part && part.state.run);
   }
 
   // ---- what the views ask ----

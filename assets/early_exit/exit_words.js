@@ -18,6 +18,12 @@ SpecViz.exitWords = (() => {
 
   const thresholdText = (threshold) => (threshold === null ? "never" : threshold.toFixed(threshold * 100 === Math.round(threshold * 100) ? 2 : 3));
 
+  /** A run's rule in a few words: "entropy ≥ 0.60", "saturation, never exits". */
+  function ruleWords({ measure, threshold }) {
+    const { word } = SpecViz.exitRule.MEASURES[measure] || { word: measure };
+    return typeof threshold === "number" ? `${word} ≥ ${thresholdText(threshold)}` : `${word}, never exits`;
+  }
+
   /** "23.4 of 30 layers a token: 22% saved" */
   function savingWords({ meanLayers, layersSaved, numTokens }, numLayers) {
     if (meanLayers === null) return "no token yet";
@@ -44,5 +50,5 @@ SpecViz.exitWords = (() => {
     return `Token ${index + 1}, ${quoted(token)}, after layer ${layer} of ${numLayers}: ${said}. ${measures}. ${fate.words}.`;
   }
 
-  return { WAYS, percent, layersText, shortNumber, thresholdText, savingWords, agreementWords, fateOf, cellSentence };
+  return { WAYS, percent, layersText, shortNumber, thresholdText, ruleWords, savingWords, agreementWords, fateOf, cellSentence };
 })();

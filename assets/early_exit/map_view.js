@@ -1,5 +1,5 @@
 // The map: tokens by layers, as far as the map run has come. It follows the newest token until somebody scrolls back;
-// pointer, touch and keys choose a cell, and beside the map stands what that layer would have said.
+// pointer, touch and keys choose a cell, and over the map stands what that layer would have said.
 SpecViz.mapView = (() => {
   const { el, setData, setText, tokenText } = SpecViz.dom;
   const { exitRule, exitWords, mapGeometry, mapPaint, mapPalette } = SpecViz;
@@ -39,8 +39,8 @@ SpecViz.mapView = (() => {
       ),
       key(),
       el("p", { class: "sv-hidden", id: `${id}-keys` }, "Arrow keys go from cell to cell, Page Up and Page Down by ten tokens, Home and End to the first and the last token, Escape leaves the cell."),
-      el("div", { class: "sv-map-frame" }, nothing, scroll),
       detail.node,
+      el("div", { class: "sv-map-frame" }, nothing, scroll),
       spoken,
     );
 
@@ -220,7 +220,7 @@ SpecViz.mapView = (() => {
     return { node, draw };
   }
 
-  // ---- what stands under the map ----
+  // ---- what stands over the map ----
 
   function createDetail() {
     const where = el("span", { class: "sv-detail-where" });

@@ -20,6 +20,7 @@ SpecViz.ruleView = (() => {
     const agreement = el("p", { class: "sv-outcome", dataset: { figure: "agreement" } });
     const agreementOf = el("p", { class: "sv-muted" });
     const real = el("button", { class: "sv-do", type: "button", dataset: { run: "real" }, onClick: () => onRun("real") }, "Run it for real");
+    const realOf = el("p", { class: "sv-muted" }, "on the prompt and the settings of the runs that are shown");
     const node = el(
       "section",
       { class: "sv-rule", "aria-label": "Exit rule" },
@@ -35,6 +36,7 @@ SpecViz.ruleView = (() => {
         el("p", { class: "sv-kind" }, el("span", { class: "sv-tag", dataset: { kind: "simulated" } }, "simulated"), " from the map, as you move the slider"),
         el("div", { class: "sv-outcomes" }, el("div", {}, saving, savingOf), el("div", {}, agreement, agreementOf)),
         real,
+        realOf,
       ),
     );
 
@@ -70,7 +72,7 @@ SpecViz.ruleView = (() => {
         minLayer.say(`${rule.minLayer} of ${rule.numLayers}`, `layer ${rule.minLayer} of ${rule.numLayers}`);
       }
       tell(outcome, rule);
-      real.hidden = !canRun;
+      real.hidden = realOf.hidden = !canRun;
       real.disabled = isBusy || rule === null;
       setText(real, chosen.threshold === null ? "Run it for real: never exit" : `Run it for real at ${exitWords.thresholdText(chosen.threshold)}`);
       setData(node, "threshold", chosen.threshold === null ? "never" : chosen.threshold);

@@ -2,7 +2,7 @@
 SpecViz.timedView = (() => {
   const { el, setData, setText } = SpecViz.dom;
   const { exitBench, exitWords, exitText } = SpecViz;
-  const { figuresOf, formatSeconds, ratio } = SpecViz.figures;
+  const { comparedSpeedOf, figuresOf, formatSeconds, ratio, verdictOf } = SpecViz.figures;
   const { quoted, counted } = SpecViz.sentence;
   const { term } = SpecViz.glossaryTips;
   const FEWEST_TOKENS = 8; // a speed over fewer is chance
@@ -22,7 +22,7 @@ SpecViz.timedView = (() => {
     const departs = el("p", { class: "sv-departs" });
     const full = exitText.createText("The full model's text");
     const own = exitText.createText("The text of the timed run");
-    const nothing = el("p", { class: "sv-muted" }, "No timed run yet: it follows the map run, or press “Run it for real”.");
+    const nothing = el("p", { class: "sv-muted" });
     const told = el(
       "div",
       { class: "sv-timed-body" },
@@ -45,11 +45,12 @@ SpecViz.timedView = (() => {
       told,
     );
 
-    /** @param part: the run, or null; @param map: the state of the map run */
-    function draw(part, map) {
+    /** @param part: the run, or null; @param map: the state of the map run; @param canRun: there is somebody to run it */
+    function draw(part, map, { canRun }) {
       const timed = part ? part.state : null;
       const isThere = Boolean(timed && timed.run && exitBench.exitInfoOf(timed));
       nothing.hidden = isThere;
+      setText(nothing, canRun ? "No timed run yet: it follows the map run, or press “Run it for real”." : "No timed run is among these runs.");
       told.hidden = !isThere;
       setData(node, "run", isThere ? timed.run.run_id : null);
       setData(node, "tokens", isThere ? timed.tokens.length : null);
@@ -63,8 +64,9 @@ SpecViz.timedView = (() => {
       setText(heads, headWords(timed));
       histogram.draw(layers, exitBench.exitInfoOf(timed).exit_layers, numLayers);
       setText(departs, departureWords(timed, fullTokens));
-      setData(departs, "departs", departureOf(timed, fullTokens) === null ? "0" : "1");
-      own.draw(timed.tokens, { full: fullTokens, isFullOver: Boolean(map && map.finished), layers, numLayers });
+      const isSampled = timed.run.settings.temperature > 0;
+      setData(departs, "departs", isSampled || departureOf(timed, fullTokens) === null ? "0" : "1");
+      own.draw(timed.tokens, { full: isSampled ? null : fullTokens, isFullOver: Boolean(map && map.finished), layers, numLayers });
       full.draw(fullTokens);
     }
 
@@ -72,10 +74,9 @@ SpecViz.timedView = (() => {
   }
 
   function settingsWords({ run }) {
-    const { measure, threshold, min_layer: minLayer, heads } = run.early_exit;
-    const { word } = SpecViz.exitRule.MEASURES[measure] || { word: measure };
+    const { min_layer: minLayer, heads } = run.early_exit;
     const least = minLayer ? `, from layer ${minLayer}` : "";
-    return `${word} ≥ ${exitWords.thresholdText(threshold ?? null)}${least} · ${heads.kind === "plain" ? "plain heads" : "trained translators"}`;
+    return `${exitWords.ruleWords(run.early_exit)}${least} · ${heads.kind === "plain" ? "plain heads" : "trained translators"}`;
   }
 
   // ---- the tiles ----
@@ -103,7 +104,8 @@ SpecViz.timedView = (() => {
 
   function agreementTile({ timed, fullTokens }) {
     const compared = Math.min(timed.tokens.length, fullTokens.length);
-    if (compared === 0) return { value: "–", of: "nothing to compare yet" };
+    if (timed.run.settings.temperature > 0) return { value: "–", of: "sampled: not comparable" };
+    if (compared === 0) return { value: "–", of: timed.finished ? "there is no full-depth map beside it" : "nothing to compare yet" };
     const same = exitBench.numSameOf(timed.tokens, fullTokens);
     return { value: exitWords.percent(same / compared), of: `${same} / ${compared}, place by place`, answer: same === compared ? "true" : null };
   }
@@ -120,16 +122,21 @@ SpecViz.timedView = (() => {
   }
 
   function savedTile({ timed }) {
-    const [own, plain] = [speedOf(timed), plainSpeedOf(timed)];
-    if (own === null || plain === null) return { value: "–", of: timed.finished || timed.failed ? "plain decoding was not timed" : "measured when the run is over" };
+    const [own, plain] = [comparedSpeedOf(timed), plainSpeedOf(timed)];
+    if (own === null || plain === null) return { value: "–", of: whyNoPlainSpeed(timed) };
     if (timed.tokens.length < FEWEST_TOKENS) return { value: "–", of: `${timed.tokens.length} tokens are too few` };
-    const saved = 1 - plain / own;
-    const isSlower = saved < 0;
+    const percent = Math.round(100 * (1 - plain / own));
+    const verdict = verdictOf(own / plain);
     return {
-      value: isSlower ? `${Math.round(-100 * saved)}% slower` : `${Math.round(100 * saved)}%`,
-      of: `a token: ${formatSeconds(1 / own)} against ${formatSeconds(1 / plain)} plain`,
-      answer: isSlower ? "false" : null,
+      value: `${percent < 0 ? "−" : ""}${Math.abs(percent)}%`,
+      of: `${verdict === "faster" ? "" : `${verdict}; `}a token: ${formatSeconds(1 / own)} against ${formatSeconds(1 / plain)} plain, measured once`,
+      answer: verdict === "slower" ? "false" : null,
     };
+  }
+
+  function whyNoPlainSpeed({ finished, failed, identity, run }) {
+    if (failed || identity || (finished && !run.check)) return "plain decoding was not timed";
+    return finished ? "plain decoding is being timed" : "measured when the run is over";
   }
 
   /** The heads' own time is part of every figure here. */
@@ -154,6 +161,7 @@ SpecViz.timedView = (() => {
   function departureWords(timed, fullTokens) {
     const { identity } = timed;
     const at = departureOf(timed, fullTokens);
+    if (timed.run.settings.temperature > 0) return "Sampled: not comparable with the full model, and its distribution is not the full model’s.";
     if (identity && identity.identical === null) return `Not comparable with plain decoding: ${identity.why}.`;
     if (at === null && identity) return "Identical to plain decoding: yes, checked in this run.";
     if (at === null) return timed.tokens.length === 0 ? "" : `Same as the full model so far: ${counted(timed.tokens.length, "token")}.`;
@@ -200,5 +208,5 @@ SpecViz.timedView = (() => {
     return { node, draw };
   }
 
-  return { createView, speedOf, plainSpeedOf };
+  return { createView, speedOf, plainSpeedOf, FEWEST_TOKENS };
 })();

@@ -7,7 +7,7 @@ SpecViz.tradeoffFigures = (() => {
   /**
    * @param curve [{threshold, meanLayers, agreement, ...}] simulated, "never" last
    * @param now the outcome at the rule's own threshold
-   * @param points [{threshold, measure (our word for it), meanLayers, sameShare, numSame, numCompared, tokensPerSecond}] measured
+   * @param points [{threshold, measure (our word for it), meanLayers, sameShare, numSame, numCompared, speedup}] measured
    */
   function qualityFigure({ curve, now, points, numLayers, theme }) {
     const known = curve.filter((one) => one.meanLayers !== null);
@@ -31,21 +31,22 @@ SpecViz.tradeoffFigures = (() => {
     };
   }
 
-  function speedFigure({ points, plain, numLayers, curve, theme }) {
-    const timed = points.filter((point) => point.tokensPerSecond !== null && point.meanLayers !== null);
+  /** A run's speed is told against plain decoding in that same run: one machine, one moment. */
+  function speedFigure({ points, numLayers, curve, theme }) {
+    const timed = points.filter((point) => point.speedup !== null && point.meanLayers !== null).sort((a, b) => a.meanLayers - b.meanLayers);
+    const named = spaced(timed);
     const axis = layerAxis(curve.filter((one) => one.meanLayers !== null), points, numLayers);
-    const most = Math.max(1, plain || 0, ...timed.map((point) => point.tokensPerSecond));
-    const data = plain === null ? [] : [{ type: "scatter", mode: "lines", x: axis.range, y: [plain, plain], line: { color: theme.ink, width: 0.13 * theme.size, dash: "dash" }, hoverinfo: "skip" }];
+    const most = Math.max(1, ...timed.map((point) => point.speedup));
     return {
       data: [
-        ...data,
-        { type: "scatter", mode: "markers+text", x: timed.map((point) => point.meanLayers), y: timed.map((point) => point.tokensPerSecond), text: timed.map((point) => thresholdText(point.threshold)), textposition: "top center", textfont: { size: 0.9 * theme.size, color: theme.muted }, marker: { symbol: "diamond", color: theme.measured, size: 0.95 * theme.size, line: { color: theme.ground, width: 1 } }, cliponaxis: false, ...hover(timed.map((point) => `measured, ${point.measure} ≥ ${thresholdText(point.threshold)}: ${point.tokensPerSecond.toFixed(1)} tokens/s with ${point.meanLayers.toFixed(1)} layers a token`)) },
+        { type: "scatter", mode: "lines", x: axis.range, y: [1, 1], line: { color: theme.ink, width: 0.13 * theme.size, dash: "dash" }, hoverinfo: "skip" },
+        { type: "scatter", mode: "lines+markers+text", x: timed.map((point) => point.meanLayers), y: timed.map((point) => point.speedup), text: timed.map((point) => (named.includes(point) ? thresholdText(point.threshold) : "")), textposition: "top center", textfont: { size: 0.9 * theme.size, color: theme.muted }, line: { color: theme.measured, width: 0.1 * theme.size }, marker: { symbol: "diamond", color: theme.measured, size: 0.95 * theme.size, line: { color: theme.ground, width: 1 } }, cliponaxis: false, ...hover(timed.map((point) => `measured, ${point.measure} ≥ ${thresholdText(point.threshold)}: ${point.speedup.toFixed(2)}× plain decoding with ${point.meanLayers.toFixed(1)} layers a token`)) },
       ],
       xaxis: axis,
-      yaxis: { range: [0, most * 1.2], rangemode: "tozero" },
+      yaxis: { range: [0, most * 1.2], rangemode: "tozero", ticksuffix: "×" },
       key: [
-        { mark: "diamond", tone: theme.measured, word: "measured runs, with their threshold" },
-        { mark: "dash", tone: theme.ink, word: plain === null ? "plain decoding: not measured yet" : `plain decoding: ${plain.toFixed(1)}, measured` },
+        { mark: "diamond", tone: theme.measured, word: timed.length === 0 ? "measured runs: none yet" : "measured runs, with their threshold" },
+        { mark: "dash", tone: theme.ink, word: "plain decoding" },
       ],
     };
   }

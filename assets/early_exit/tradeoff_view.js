@@ -6,19 +6,21 @@ SpecViz.tradeoffView = (() => {
   const CONFIG = { displayModeBar: false, responsive: false, doubleClick: false, scrollZoom: false, showTips: false };
   const NEAR = "300px 0px";
   const KEPT = 0.9; // share of tokens
+  const FEWEST_TO_JUDGE = 16; // tokens
 
-  /** @param onChoose(changes): another rule was chosen */
-  function createView({ simulation, loadPlotly, onChoose }) {
+  /** @param onChoose(changes): another rule was chosen; @param onRun(): run the sweep */
+  function createView({ simulation, loadPlotly, onChoose, onRun }) {
     const quality = createPlot("quality", "Quality against depth", "share of tokens that are the full model's");
-    const speed = createPlot("speed", "Speed against depth", "tokens / second, measured");
+    const speed = createPlot("speed", "Speed against depth", "times plain decoding’s tokens / second, both measured in the same run, once");
     const bestText = el("span");
     const take = el("button", { class: "sv-fold sv-take", type: "button", onClick: () => onChoose({ threshold: bestThreshold }) }, "take it");
     const best = el("p", { class: "sv-tradeoff-best" }, bestText, " ", take);
+    const sweep = el("button", { class: "sv-do sv-quiet", type: "button", dataset: { run: "sweep" }, onClick: onRun }, "Run four thresholds for real");
     const note = el("p", { class: "sv-muted", role: "status" });
     const node = el(
       "section",
       { class: "sv-tradeoff" },
-      el("div", { class: "sv-zone-head" }, el("h2", {}, "The trade-off"), el("span", { class: "sv-muted" }, "one threshold buys speed with quality: how much of each, on this prompt")),
+      el("div", { class: "sv-zone-head" }, el("h2", {}, "The trade-off"), el("span", { class: "sv-muted" }, "one threshold buys speed with quality: how much of each, on this prompt"), sweep),
       best,
       note,
       el("div", { class: "sv-tradeoff-plots" }, quality.node, speed.node),
@@ -35,10 +37,13 @@ SpecViz.tradeoffView = (() => {
     SpecViz.plotTheme.onChange(node, paintSoon);
 
     /** @param timed: states of the measured runs; @param map: of the map run; @param plain: tokens/s of plain decoding or null */
-    function draw(timed, map, plain) {
+    function draw(timed, map, { isBusy, canRun }) {
       const curve = simulation.curve();
-      const points = timed.filter((state) => state.run && exitBench.exitInfoOf(state)).map((state) => pointOf(state, map));
-      wanted = { curve, points, plain, now: simulation.outcome, numLayers: simulation.rule ? simulation.rule.numLayers : 1 };
+      const ofThisMeasure = (state) => state.run && exitBench.exitInfoOf(state) && exitBench.exitInfoOf(state).measure === simulation.chosen.measure;
+      const points = timed.filter(ofThisMeasure).map((state) => pointOf(state, map));
+      sweep.hidden = !canRun;
+      sweep.disabled = isBusy || simulation.rule === null;
+      wanted = { curve, points, now: simulation.outcome, numLayers: simulation.rule ? simulation.rule.numLayers : 1 };
       const found = bestOf(curve);
       bestThreshold = found ? found.threshold : null;
       setText(bestText, bestWords(curve, found));
@@ -92,13 +97,20 @@ SpecViz.tradeoffView = (() => {
     return {
       threshold: state.run.early_exit.threshold ?? null, measure: SpecViz.exitRule.MEASURES[state.run.early_exit.measure]?.word || "", numSame, numCompared,
       meanLayers: SpecViz.figures.ratio(layers.reduce((sum, layer) => sum + layer, 0), layers.length),
-      sameShare: SpecViz.figures.ratio(numSame, numCompared), tokensPerSecond: SpecViz.timedView.speedOf(state),
+      sameShare: state.run.settings.temperature > 0 ? null : SpecViz.figures.ratio(numSame, numCompared), speedup: speedupOf(state),
     };
   }
 
-  /** The fewest layers that this map would allow at 90% agreement. */
+  /** Times as fast as plain decoding was when the run was compared with it; null where it was not, or is too short to say. */
+  function speedupOf(state) {
+    const { plainSpeedOf, FEWEST_TOKENS } = SpecViz.timedView;
+    const [own, plain] = [SpecViz.figures.comparedSpeedOf(state), plainSpeedOf(state)];
+    return own === null || !plain || state.tokens.length < FEWEST_TOKENS ? null : own / plain;
+  }
+
+  /** The fewest layers that this map would allow at 90% agreement; of a few tokens nothing is said. */
   function bestOf(curve) {
-    const good = curve.filter((one) => one.agreement !== null && one.agreement >= KEPT);
+    const good = curve.filter((one) => one.agreement !== null && one.agreement >= KEPT && one.numTokens >= FEWEST_TO_JUDGE);
     return good.length === 0 ? null : good.reduce((least, one) => (one.meanLayers < least.meanLayers ? one : least));
   }
 
@@ -119,10 +131,9 @@ SpecViz.tradeoffView = (() => {
     const node = el("figure", { class: "sv-plot", dataset: { plot: name } }, el("figcaption", {}, el("div", { class: "sv-plot-head" }, el("h3", {}, title)), el("p", { class: "sv-plot-of" }, of)), picture, el("div", { class: "sv-plot-foot" }, key));
     let entries = "";
 
-    function say({ curve, points, plain }) {
+    function say({ curve, points }) {
       const known = curve.filter((one) => one.meanLayers !== null);
-      const words = name === "quality" ? known.filter((_, index) => index % 20 === 0).map((one) => `threshold ${exitWords.thresholdText(one.threshold)}: ${one.meanLayers.toFixed(1)} layers, ${exitWords.percent(one.agreement)} the same`) : points.filter((point) => point.tokensPerSecond !== null).map((point) => `threshold ${exitWords.thresholdText(point.threshold)}: ${point.tokensPerSecond.toFixed(1)} tokens a second`);
-      if (name === "speed" && plain !== null) words.push(`plain decoding: ${plain.toFixed(1)}`);
+      const words = name === "quality" ? known.filter((_, index) => index % 20 === 0).map((one) => `threshold ${exitWords.thresholdText(one.threshold)}: ${one.meanLayers.toFixed(1)} layers, ${exitWords.percent(one.agreement)} the same`) : points.filter((point) => point.speedup !== null).map((point) => `threshold ${exitWords.thresholdText(point.threshold)}: ${point.speedup.toFixed(2)} times as fast as plain decoding`);
       picture.setAttribute("aria-label", `${title}. ${words.join("; ")}`);
     }
 

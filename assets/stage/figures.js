@@ -21,13 +21,25 @@ SpecViz.figures = (() => {
     };
   }
 
-  /** The measured speedup over the plain run of the same session, or null: never estimated. */
+  const NOISE = 0.05; // by which one measurement of a speedup may be off and nobody wonders
+
+  /** Tokens/s to tell a speedup by: of the run made once more beside plain decoding, in older traces of the run itself. */
+  function comparedSpeedOf({ identity, rounds }) {
+    if (identity && identity.again_tokens_per_second !== undefined) return identity.again_tokens_per_second;
+    return rounds.length === 0 ? null : figuresOf(rounds.at(-1).totals).tokensPerSecond;
+  }
+
+  /** The measured speedup over the plain run of the same session, or null: never estimated, and not for plain decoding itself. */
   function speedupOf(state) {
     const plain = state.identity ? state.identity.plain_tokens_per_second : null;
-    const last = state.rounds[state.rounds.length - 1];
-    if (!plain || !last) return null;
-    const own = figuresOf(last.totals).tokensPerSecond;
-    return own === null ? null : own / plain;
+    const own = comparedSpeedOf(state);
+    return !plain || own === null || (state.run && state.run.mode === "plain") ? null : own / plain;
+  }
+
+  /** "faster", "slower", or too near to tell from one measurement. */
+  function verdictOf(speedup) {
+    if (Math.abs(speedup - 1) < NOISE) return "as fast";
+    return speedup < 1 ? "slower" : "faster";
   }
 
   function formatRatio(value) {
@@ -54,5 +66,5 @@ SpecViz.figures = (() => {
     return value.toFixed(2).slice(1);
   }
 
-  return { ratio, figuresOf, speedupOf, formatRatio, formatSeconds, formatBytes, formatProbability };
+  return { ratio, figuresOf, comparedSpeedOf, speedupOf, verdictOf, formatRatio, formatSeconds, formatBytes, formatProbability };
 })();

@@ -6,6 +6,7 @@ SpecViz.hostInGradio = (element, props, watch, server, { css, plotly }) => {
   const prefersStill = matchMedia("(prefers-reduced-motion: reduce)").matches;
   const ended = new Set(); // a last message comes twice
   let shown = ""; // the recording on show, where it has a name
+  let isPresenting = false; // not the viewer chooses the round now, so the address stays as it is
 
   const inbox = SpecViz.protocol.createInbox({
     onEvents(header, events, lines) {
@@ -13,8 +14,10 @@ SpecViz.hostInGradio = (element, props, watch, server, { css, plotly }) => {
       stage.take(events, lines);
     },
     onHeader(header) {
-      if (header.error) stage.setStatus("error", header.error);
+      if (header.error && header.refused) stage.refuse(header.refused, header.error);
+      else if (header.error) stage.setStatus("error", header.error);
       else if (header.note) stage.setStatus("waiting", header.note);
+      if (header.forget) SpecViz.address.write(Object.fromEntries(header.forget.split("&").map((name) => [name, null])));
       if (header.done) finish(header);
     },
     fetchMissing: (runId, fromSeq) => server.missing_events_of({ run: runId, from: fromSeq }),
@@ -24,8 +27,12 @@ SpecViz.hostInGradio = (element, props, watch, server, { css, plotly }) => {
     if (ended.has(header.run)) return;
     ended.add(header.run);
     stage.end();
-    shown = header.recording || "";
-    if (header.source === "recording") present();
+    if (header.source === "recording") {
+      shown = header.recording || "";
+      isPresenting = true;
+      present();
+      isPresenting = false;
+    }
   }
 
   /**
@@ -33,8 +40,9 @@ SpecViz.hostInGradio = (element, props, watch, server, { css, plotly }) => {
    * the address names with a round stands at that round.
    */
   function present() {
-    const { round } = SpecViz.address.read(location);
-    if (Number(round) > 0 && shown && isWhatTheAddressNames()) stage.commands.scrub(Number(round));
+    const round = Number(SpecViz.address.read(location).round);
+    const isThere = Number.isInteger(round) && round > 0 && round <= Number(stage.node.dataset.rounds);
+    if (isThere && shown && isWhatTheAddressNames()) stage.commands.scrub(round);
     else if (prefersStill) stage.commands.roundForward();
     else stage.play();
   }
@@ -47,7 +55,7 @@ SpecViz.hostInGradio = (element, props, watch, server, { css, plotly }) => {
 
   /** The round that a viewer rests at, for a link to it. */
   function noteRound(round) {
-    if (ended.size > 0 && isWhatTheAddressNames()) SpecViz.address.write({ round: round > 0 ? round : null });
+    if (ended.size > 0 && !isPresenting && isWhatTheAddressNames()) SpecViz.address.write({ round: round > 0 ? round : null });
   }
 
   function receive() {

@@ -191,7 +191,7 @@ SpecViz.inspection = (() => {
   function whyNoDraft(state, drafted) {
     if (!drafted) return "no_draft";
     if (drafted.draft_top) return null;
-    if (state.run && state.run.drafter.kind === "prompt_lookup") return "no_distribution";
+    if (drafted.looked_up || (state.run && state.run.drafter.kind === "prompt_lookup")) return "no_distribution";
     return whyNotRecorded(state);
   }
 

@@ -4,6 +4,7 @@ SpecViz.plotFigures = (() => {
   const { tableOf, ceilingOf, plainSpeed } = SpecViz.plotSeries;
   const MOST_ROWS = 120; // drawn in a plot over rounds; a longer run has several rounds to a row
   const MOST_CHARACTERS = 30; // over the bars of a plot
+  const MOST_TICKS = 12; // under the bars of a plot
   const LABEL_SHARE = 0.15; // of a plot's height, for the number over a bar
   const LIVE_EXTENTS = [8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512]; // where the axis of a growing run ends
 
@@ -74,7 +75,7 @@ SpecViz.plotFigures = (() => {
     };
     return {
       data: [bars],
-      xaxis: { range: [0.4, Math.max(count, 3) + 0.6], dtick: 1 },
+      xaxis: { range: [0.4, Math.max(count, 3) + 0.6], ...wholeTicks(count) },
       yaxis: { range: [0, 1.2], tickvals: [0, 0.5, 1], ticktext: ["0", ".5", "1"] },
       key: [{ mark: "bar", tone: theme.target, word: isDense ? "share accepted; on it, how many were judged" : "share accepted" }],
     };
@@ -162,7 +163,7 @@ SpecViz.plotFigures = (() => {
     };
     return {
       data: [bars], shapes: ceiling === null ? [] : [upright(ceiling, theme, overBar(rows[ceiling]?.rounds, top), top)],
-      xaxis: { range: [0.4, widest + 0.7], dtick: widest > 12 ? 2 : 1 }, yaxis: { range: [0, top] },
+      xaxis: { range: [0.4, widest + 0.7], ...wholeTicks(widest) }, yaxis: { range: [0, top] },
       key: [
         { mark: "bar", tone: theme.target, word: "rounds" },
         ...(ceiling === null ? [] : [{ mark: "dash", tone: theme.ink, word: ceiling === 1 ? "ceiling without a draft: 1" : `ceiling k + 1 = ${ceiling}` }]),
@@ -172,6 +173,7 @@ SpecViz.plotFigures = (() => {
 
   // ---- their parts ----
 
+  const wholeTicks = (most) => ({ dtick: Math.ceil(most / MOST_TICKS), tickangle: 0 });
   const middle = (row) => (row.from + row.round) / 2;
   const roundsText = (row) => (row.from === row.round ? `round ${row.round}` : `rounds ${row.from} to ${row.round}`);
   const mostOf = (values) => values.reduce((most, value) => (value > most ? value : most), 0);

@@ -12,7 +12,7 @@ SpecViz.reducer = (() => {
   function emptyState() {
     return {
       run: null, prompt: [], prefill: null, rounds: [], tokens: [], startTokens: 0, pending: null,
-      finished: null, failed: null, identity: null, mostDrafted: 0,
+      finished: null, failed: null, identity: null, mostDrafted: 0, isWhole: false,
     };
   }
 
@@ -107,6 +107,11 @@ SpecViz.reducer = (() => {
     return draftOf(event).length - countStatus(event, "accepted");
   }
 
+  /** Its events are all there, and they end before the run did. */
+  function isCutOff(state) {
+    return state.isWhole && !state.finished && !state.failed;
+  }
+
   function lastTotals(state) {
     const last = state.rounds[state.rounds.length - 1];
     return last ? last.totals : NO_TOTALS;
@@ -143,5 +148,5 @@ SpecViz.reducer = (() => {
     };
   }
 
-  return { NO_TOTALS, emptyState, reduce, fold, draftOf, countStatus, numRolledBack };
+  return { NO_TOTALS, emptyState, reduce, fold, draftOf, countStatus, numRolledBack, isCutOff };
 })();

@@ -34,7 +34,8 @@ SpecViz.sentence = (() => {
       const why = WHY_NOTHING_WAS_DRAFTED[event.draft_stop];
       return [why ? `nothing was drafted, as ${why}` : "nothing was drafted"];
     }
-    const parts = [`${countStatus(event, "accepted")} of ${drafted} accepted`];
+    const lookedUp = draftOf(event)[0].looked_up ? ", looked up in the text" : "";
+    const parts = [`${countStatus(event, "accepted")} of ${drafted} accepted${lookedUp}`];
     const numCut = countStatus(event, "cut");
     if (!event.extra) {
       const last = draftOf(event).findLast((token) => token.status === "accepted");

@@ -11,7 +11,7 @@ SpecViz.createStage = (root, { css = "", loadPlotly = null, onRest = null, now =
   let timeline = choreography.createTimeline();
   let player = SpecViz.player.createPlayer(timeline);
   let lines = []; // the run's events as they came, for saving
-  let source = { kind: "recording", phase: "empty", note: "" };
+  let source = { kind: "recording", phase: "empty", note: "", refused: null };
   let lastRoundsAt = null;
   let lastTick = null;
   let animation = null;
@@ -33,7 +33,7 @@ SpecViz.createStage = (root, { css = "", loadPlotly = null, onRest = null, now =
 
   const sourceView = SpecViz.sourceView.createView();
   const turns = SpecViz.turnsView.createView();
-  const views = ["textView", "roundView", "proofView", "cachesView", "figuresView"].map((name) => SpecViz[name].createView());
+  const views = ["textView", "roundView", "proofView", "cachesView", "figuresView", "drafterView"].map((name) => SpecViz[name].createView());
   const plots = loadPlotly ? SpecViz.plotsView.createView({ loadPlotly, onRound: commands.scrub }) : null;
   const transport = SpecViz.transportView.createView(commands);
   const body = el("div", { class: "sv-body" }, views.map((view) => view.node));
@@ -79,7 +79,7 @@ SpecViz.createStage = (root, { css = "", loadPlotly = null, onRest = null, now =
     inspector.shut();
     card.hide();
     lastRoundsAt = null;
-    source = { kind, phase: kind === "live" ? "running" : "recording", note: "" };
+    source = { kind, phase: kind === "live" ? "running" : "recording", note: "", refused: null };
     if (kind === "live") player.startLive();
   }
 
@@ -106,12 +106,20 @@ SpecViz.createStage = (root, { css = "", loadPlotly = null, onRest = null, now =
   /** No more events will come. */
   function end() {
     if (player.isLive) player.endLive();
+    if (!source.refused || source.refused === "link") state.isWhole = source.kind === "recording" && state.run !== null;
     source = { ...source, phase: source.phase === "error" ? "error" : "done" };
     draw();
   }
 
   function setStatus(phase, note) {
-    source = { ...source, phase, note };
+    source = { ...source, phase, note, refused: null };
+    draw();
+  }
+
+  /** What was asked for is not shown, and why; `what` is a name of `vocabulary.REFUSALS`. */
+  function refuse(what, note) {
+    source = { ...source, phase: "error", note, refused: what };
+    if (SpecViz.vocabulary.REFUSALS[what].isPaused && player.isPlaying) player.pause();
     draw();
   }
 
@@ -137,7 +145,7 @@ SpecViz.createStage = (root, { css = "", loadPlotly = null, onRest = null, now =
       numTokens: !current ? state.startTokens : isOver ? current.textEnd : current.textStart,
       newFrom: isOver ? current.textStart : Infinity,
       totals: isOver ? current.totals : before ? before.totals : reducer.NO_TOTALS,
-      sentence: !current || isOver ? said : phaseSentence(progress.phase),
+      sentence: !current || isOver ? said : phaseSentence(progress.phase, current.event),
       spoken: said,
       runWords: SpecViz.vocabulary.RUNS[source.kind],
       pending: null,
@@ -153,9 +161,10 @@ SpecViz.createStage = (root, { css = "", loadPlotly = null, onRest = null, now =
     return { ...frame, pending: state.pending, progress, newFrom: Infinity, sentence: phaseSentence("draft") };
   }
 
-  function phaseSentence(phase) {
-    const { means } = SpecViz.vocabulary.PHASES[phase];
-    return `${means[0].toUpperCase()}${means.slice(1)}.`;
+  function phaseSentence(phase, event = null) {
+    const { PHASES, EMPTY_PHASES } = SpecViz.vocabulary;
+    const isEmpty = event !== null && reducer.draftOf(event).length === 0;
+    return `${sentence.capitalized((isEmpty && EMPTY_PHASES[phase]) || PHASES[phase].means)}.`;
   }
 
   const shownFrame = () => (isPendingShown() ? pendingFrame() : frameAt(player.moment));
@@ -243,5 +252,5 @@ SpecViz.createStage = (root, { css = "", loadPlotly = null, onRest = null, now =
   }
 
   draw();
-  return { begin, take, end, setStatus, commands, play: () => act(() => player.play()), node };
+  return { begin, take, end, setStatus, refuse, commands, play: () => act(() => player.play()), node };
 };

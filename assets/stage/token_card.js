@@ -19,7 +19,7 @@ SpecViz.tokenCard = (() => {
       token,
       origin: seen.verdict ? origin : null,
       mark: seen.verdict && known ? `${known.glyph} ${known.word}` : "not judged yet",
-      place: placeOf(inspection) + exitWords(inspection.exit),
+      place: placeOf(inspection) + (token.looked_up ? ", looked up in the text" : "") + exitWords(inspection.exit),
       bars: [
         ...(isNumber(token.draft_prob) ? [{ whose: "drafter", prob: token.draft_prob }] : []),
         ...(seen.target && isNumber(token.target_prob) ? [{ whose: "target", prob: token.target_prob }] : []),

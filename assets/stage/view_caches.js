@@ -11,15 +11,12 @@ SpecViz.cachesView = (() => {
     const target = createStrip("Target");
     const draft = createStrip("Drafter");
     const lost = el("span", { class: "sv-muted" });
-    const facts = el("p", { class: "sv-muted sv-drafter-facts" });
-    let described = null; // the run whose drafter's facts stand there
     const node = el(
       "section",
       { class: "sv-caches" },
       el("div", { class: "sv-zone-head" }, el("h2", {}, SpecViz.glossaryTips.term("cache", "KV caches")), lost),
       target.node,
       draft.node,
-      facts,
     );
 
     function draw(state, { cacheFrame: frame }) {
@@ -32,9 +29,6 @@ SpecViz.cachesView = (() => {
       const drafts = kind === "draft_head" ? momentOfHead(caches, frame, prefill) : momentOf("draft", caches, frame, prefill);
       draft.name(NAMES[kind] || "Drafter", kind === "draft_head" ? "entries" : "positions");
       draft.draw(drafts, drafts ? bytesPerPosition(state) : null, drafts ? "" : noCacheWhy(state, caches));
-      if (state.run !== described) facts.replaceChildren(...(state.run ? SpecViz.drafterFacts.nodes(state.run.drafter) : []));
-      described = state.run;
-      facts.hidden = facts.childNodes.length === 0;
     }
 
     return { node, draw };

@@ -141,8 +141,9 @@ SpecViz.plotsView = (() => {
     /** After the page has been painted, never before. */
     function fetchPlotly() {
       if (plotly !== null || node.dataset.plotly === "loading") return;
+      const isRetry = node.dataset.plotly === "failed"; // then the line that says so stays until it is no longer true
       setData(node, "plotly", "loading");
-      setText(note, cards.some((card) => card.isInSight) ? "Loading the plots" : "");
+      if (!isRetry) setText(note, cards.some((card) => card.isInSight) ? "Loading the plots" : "");
       requestAnimationFrame(() => setTimeout(() => loadPlotly().then(begin, fail)));
     }
 

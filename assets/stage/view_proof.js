@@ -3,8 +3,9 @@ SpecViz.proofView = (() => {
   const { el, setData, setText } = SpecViz.dom;
   const { term } = SpecViz.glossaryTips;
   const { quotedText } = SpecViz.sentence;
-  const { speedupOf } = SpecViz.figures;
+  const { speedupOf, verdictOf } = SpecViz.figures;
   const FEWEST_TOKENS = 8; // a speed over fewer is chance
+  const ANSWERS = { faster: "true", slower: "false", "as fast": null };
 
   function createView() {
     const identity = el("dd", { dataset: { proof: "identity" } });
@@ -21,15 +22,15 @@ SpecViz.proofView = (() => {
       const factor = speedupOf(state);
       const isClear = factor !== null && isLongEnough(state);
       setText(speedup, isClear ? speedupText(factor, state.identity) : unmeasuredText(state, factor));
-      setData(speedup, "answer", !isClear ? null : factor > 1 ? "true" : "false");
+      setData(speedup, "answer", isClear ? ANSWERS[verdictOf(factor)] : null);
     }
 
     return { node, draw };
   }
 
   /** A check was asked for, and the run that it belongs to has not come to it yet. */
-  function isAwaited({ run, finished, failed, identity }) {
-    return Boolean(run && run.check && !identity && !failed && (!finished || finished.reason !== "cancelled"));
+  function isAwaited({ run, finished, failed, identity, isWhole }) {
+    return Boolean(run && run.check && !identity && !failed && !isWhole && (!finished || finished.reason !== "cancelled"));
   }
 
   function isLongEnough({ finished }) {
@@ -37,6 +38,7 @@ SpecViz.proofView = (() => {
   }
 
   function unmeasuredText(state, factor) {
+    if (state.run && state.run.mode === "plain") return "this is plain decoding";
     if (factor !== null) return `not measured: ${state.finished.counts.committed} tokens are too few`;
     return isAwaited(state) ? "measured when the run is over" : "not measured";
   }
@@ -56,9 +58,9 @@ SpecViz.proofView = (() => {
   }
 
   function speedupText(factor, identity) {
-    const plain = identity.plain_tokens_per_second.toFixed(1);
-    const verdict = factor < 1 ? "slower" : "faster";
-    return `${factor.toFixed(2)}×, ${verdict}; measured against ${plain} tokens/s in the same run`;
+    const { plain_tokens_per_second: plain, again_tokens_per_second: again } = identity;
+    const how = typeof again === "number" ? `${again.toFixed(1)} against ${plain.toFixed(1)} tokens/s, both unwatched, one after the other` : `measured against ${plain.toFixed(1)} tokens/s in the same run`;
+    return `${factor.toFixed(2)}×, ${verdictOf(factor)}; ${how}`;
   }
 
   return { createView };

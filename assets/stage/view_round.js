@@ -10,6 +10,8 @@ SpecViz.roundView = (() => {
   const { tokenAttributes, dieOf, hasDice, residualCell } = SpecViz.roundTokens;
   const { isAllAccepted, unusedCell, passBand, rollbackMark, markUnderTheLine } = SpecViz.roundPass;
 
+  const ROOMY = 6; // columns; more are set smaller
+  const WIDE = 10; // columns; more take the whole width of the stage
   const ROWS = { draft: 2, target: 3, verdict: 4, kept: 5 }; // the first row holds the roll back's label
   const ROW_LABELS = {
     draft: () => [term("drafter", "Drafter"), " guesses"],
@@ -30,6 +32,7 @@ SpecViz.roundView = (() => {
     const node = el("section", { class: "sv-round" }, el("div", { class: "sv-zone-head" }, title, note, phases.node), scroll, sentence);
 
     let built = null; // the round whose cells stand in the grid
+    let inSight = ""; // the place that was scrolled to; a viewer may scroll away from it
 
     function draw(state, frame) {
       const event = frame.pending ? pendingRound(frame.pending) : frame.round ? frame.round.event : null;
@@ -42,21 +45,39 @@ SpecViz.roundView = (() => {
         grid.replaceChildren(...(event ? cellsOf(event, numColumns(state, event)) : emptyCells(state)));
         built = key;
       }
-      grid.style.setProperty("--positions", numColumns(state, event));
-      setData(grid, "dense", numColumns(state, event) > 6 ? "1" : null);
+      const columns = numColumns(state, event);
+      grid.style.setProperty("--positions", columns);
+      setData(grid, "dense", columns > ROOMY ? "1" : null);
+      setData(node, "wide", Math.max(columns, usualColumns(state)) > WIDE ? "1" : null);
       reveal(grid, frame.progress);
+      keepInSight(event ? positionInPlay(event, frame.progress) : 1, columns);
       setText(sentence, asSet(frame.sentence));
+    }
+
+    /** In a grid that is wider than its place. */
+    function keepInSight(position, columns) {
+      const wanted = [columns, position].join();
+      if (wanted === inSight) return;
+      inSight = wanted;
+      const spare = scroll.scrollWidth - scroll.clientWidth;
+      if (columns > ROOMY && spare > 0) scroll.scrollLeft = spare * Math.min(1, Math.max(0, (position - 2) / (columns - 3)));
+      else scroll.scrollLeft = 0;
     }
 
     return { node, draw };
   }
 
-  /** Columns stay where they are from round to round: as many as k + 1. */
+  /** Columns stay where they are from round to round: as many as k + 1; fewer only where nothing is drafted. */
   function numColumns(state, event) {
+    const drafted = event ? draftOf(event).length : null;
+    const usual = event && drafted === 0 && !event.isPending ? Math.min(usualColumns(state), ROOMY) : usualColumns(state);
+    return Math.max(usual, drafted + 1);
+  }
+
+  function usualColumns(state) {
     const { num_draft_tokens: k, max_draft_tokens: most } = state.run ? state.run.settings : {};
     const asked = Number.isInteger(k) ? k : k === "auto" ? Math.min(most || 0, Math.max(4, state.mostDrafted)) : 0;
-    const usual = state.run && state.run.drafter.kind === "none" ? 0 : Math.min(asked, Math.max(4, state.mostDrafted));
-    return Math.max(usual, event ? draftOf(event).length : 0, 0) + 1;
+    return 1 + (state.run && state.run.drafter.kind === "none" ? 0 : Math.min(asked, Math.max(4, state.mostDrafted)));
   }
 
   function pendingRound(pending) {
@@ -127,11 +148,16 @@ SpecViz.roundView = (() => {
     return cells.filter(Boolean);
   }
 
+  const isJudged = (token) => token.status === "accepted" || token.status === "rejected";
+
   function positionCells(token, position, event) {
     const cells = [draftCell(token, position, event)];
     if (event.isPending) return cells;
-    const isFirst = draftOf(event).findIndex((other) => other.status === token.status) === position - 1;
-    cells.push(targetCell(token, position, event), verdictCell(token, position, isFirst));
+    const same = draftOf(event).filter((other) => other.status === token.status);
+    const isFirst = same[0] === token;
+    cells.push(targetCell(token, position, event));
+    if (isJudged(token)) cells.push(verdictCell(token, position, isFirst));
+    else if (isFirst) cells.push(verdictCell(token, position, isFirst, same.length));
     if (token.status === "accepted") cells.push(keptCell(token, position, "accepted", tokenAttributes(event, position - 1)));
     return cells;
   }
@@ -142,36 +168,35 @@ SpecViz.roundView = (() => {
       "span",
       { class: "sv-cell sv-draft", dataset: { beat: "draft", at: position, status: token.status, token: key }, style: place("draft", position), ...more },
       cellToken(token),
-      probability(token.draft_prob, "drafter"),
+      token.looked_up ? el("span", { class: "sv-aside" }, "looked up") : probability(token.draft_prob, "drafter"),
     );
   }
 
   function targetCell(token, position, event) {
     const favourite = (token.target_top || [])[0];
-    const isJudged = token.status === "accepted" || token.status === "rejected";
     const own = favourite ? { id: favourite[0], text: favourite[1] } : null;
     const isSame = own !== null && own.id === token.id;
-    const content = !isJudged
+    const content = !isJudged(token)
       ? [el("span", { class: "sv-void" }, "not judged")]
       : own
         ? [cellToken(isSame ? token : own), probability(favourite[2], "target")]
         : [probability(token.target_prob, "target")];
-    if (isJudged && own && !isSame) content.push(el("span", { class: "sv-aside" }, "draft: ", formatProbability(token.target_prob)));
+    if (isJudged(token) && own && !isSame) content.push(el("span", { class: "sv-aside" }, "draft: ", formatProbability(token.target_prob)));
     return el(
       "span",
-      { class: "sv-cell sv-target", dataset: { beat: isJudged ? "verify" : "rollback", judged: isJudged ? "1" : null, ...tokenAttributes(event, position - 1) }, style: place("target", position) },
+      { class: "sv-cell sv-target", dataset: { beat: isJudged(token) ? "verify" : "rollback", judged: isJudged(token) ? "1" : null, ...tokenAttributes(event, position - 1) }, style: place("target", position) },
       content,
     );
   }
 
-  /** `isFirst`: of its kind in this round; one of each kind is a tab stop. */
-  function verdictCell(token, position, isFirst) {
+  /** `isFirst`: of its kind in this round; one of each kind is a tab stop. `size`: how many tokens it is about. */
+  function verdictCell(token, position, isFirst, size = 1) {
     const status = STATUSES[token.status];
     if (!status) return null;
     const beat = token.status === "discarded" || token.status === "cut" ? "rollback" : "judge";
     return el(
       "span",
-      { class: "sv-cell sv-verdict", dataset: { beat, at: position, status: token.status }, style: place("verdict", position) },
+      { class: "sv-cell sv-verdict", dataset: { beat, at: position, status: token.status, run: size > 1 ? "1" : null }, style: { ...place("verdict", position), "--size": size } },
       el("i", { class: "sv-glyph", "aria-hidden": "true" }, status.glyph),
       el("span", { class: "sv-word" }, (isFirst ? term : hint)(token.status, status.word)),
       dieOf(token),
@@ -217,6 +242,14 @@ SpecViz.roundView = (() => {
       el("i", { class: "sv-bar", "aria-hidden": "true" }),
       el("span", {}, formatProbability(value)),
     );
+  }
+
+  /** Where the eye should be: what was drafted or judged last, then the token that the target adds. */
+  function positionInPlay(event, progress) {
+    if (progress.phase === "draft") return Math.max(1, progress.drafted);
+    if (progress.phase === "verify") return 1;
+    if (progress.phase === "judge") return progress.judged;
+    return countStatus(event, "accepted") + 1;
   }
 
   /** Shows what has happened by now. */

@@ -26,6 +26,12 @@ SpecViz.vocabulary = (() => {
     commit: { word: "Commit", means: "the kept tokens join the text" },
   };
 
+  // Where nothing was drafted.
+  const EMPTY_PHASES = {
+    draft: "nothing is drafted in this round",
+    verify: "the target reads the newest token in one pass",
+  };
+
   const DRAFTERS = {
     draft_model: "draft model",
     prompt_lookup: "prompt lookup",
@@ -50,6 +56,14 @@ SpecViz.vocabulary = (() => {
     no_match: "the earlier match had no more to offer",
   };
 
+  // What was asked for and is not shown; the run that was there before stays.
+  const REFUSALS = {
+    run: { word: "Not run", isPaused: true },
+    file: { word: "Not opened", isPaused: true },
+    link: { word: "Not as linked", isPaused: false },
+  };
+  const PAUSED = { live: "Below, paused: the run from before.", recording: "Below, paused: the recording from before." };
+
   // What a figure was measured in.
   const RUNS = { live: "this run", recording: "the recorded run" };
 
@@ -62,5 +76,5 @@ SpecViz.vocabulary = (() => {
     deadline: "the deadline had passed",
   };
 
-  return { STATUSES, ORIGINS, PHASES, DRAFTERS, RUNS, WHY_NOTHING_WAS_DRAFTED, WHY_THE_DRAFT_ENDED_EARLY, WHY_IT_ENDED };
+  return { STATUSES, ORIGINS, PHASES, EMPTY_PHASES, DRAFTERS, REFUSALS, PAUSED, RUNS, WHY_NOTHING_WAS_DRAFTED, WHY_THE_DRAFT_ENDED_EARLY, WHY_IT_ENDED };
 })();

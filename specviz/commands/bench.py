@@ -9,7 +9,8 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
-from specviz.commands.arguments import add_model_arguments, model_sources, number_or_auto
+from specviz.commands.arguments import add_model_arguments, draft_length, model_sources, whole
+from specviz.commands.without_effect import idle_in_bench, note_without_effect
 from specviz.config import RunSettings
 from specviz.errors import BadRequest
 from specviz.lab.engines import ENGINES, Setup, why_unavailable
@@ -28,27 +29,45 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--suite", metavar="FILE", default=DEFAULT_SUITE, help="JSON Lines with prompt and category (default: our own)"
     )
-    parser.add_argument("--limit", type=int, metavar="N", help="only N prompts, taken from each category in turn")
-    parser.add_argument("--max-new-tokens", type=int, metavar="N", default=128, help="(default 128)")
+    parser.add_argument(
+        "--limit",
+        type=whole("--limit", "from 1 on"),
+        metavar="N",
+        help="only N prompts, taken from each category in turn",
+    )
+    parser.add_argument(
+        "--max-new-tokens", type=whole("--max-new-tokens", "from 1 on"), metavar="N", default=128, help="(default 128)"
+    )
     parser.add_argument(
         "--max-prompt-tokens",
-        type=int,
+        type=whole("--max-prompt-tokens", "from 1 on"),
         metavar="N",
         default=512,
         help="template included; the beginning of a longer prompt is cut off (default 512)",
     )
-    parser.add_argument("--repeat", type=int, metavar="R", default=1, help="give every prompt R times (default 1)")
+    parser.add_argument(
+        "--repeat",
+        type=whole("--repeat", "from 1 on"),
+        metavar="R",
+        default=1,
+        help="give every prompt R times (default 1)",
+    )
     parser.add_argument("--engines", metavar="A,B,...", help=f"some of {', '.join(ENGINES)} (default: all)")
     parser.add_argument(
         "--k",
-        type=number_or_auto,
+        type=draft_length,
         metavar="N",
         help="draft tokens a round, for every engine that takes it, or auto (default: each engine's own)",
     )
     parser.add_argument("--preset", metavar="NAME", help="the models of a lesson or a pair")
     add_model_arguments(parser)
-    parser.add_argument("--hf-dtype", default="bfloat16", help="of transformers' generate (default bfloat16)")
-    parser.add_argument("--threads", type=int, metavar="N", help="CPU threads an engine (default: each engine's own)")
+    parser.add_argument("--hf-dtype", help=f"of transformers' generate (default {Setup().hf_dtype})")
+    parser.add_argument(
+        "--threads",
+        type=whole("--threads", "from 1 on"),
+        metavar="N",
+        help="CPU threads an engine (default: each engine's own)",
+    )
     parser.add_argument("--gguf", metavar="FILE", help="the target's weights for llama.cpp")
     parser.add_argument("--vllm", metavar="URL", help="a running vLLM server that serves the target")
     parser.add_argument(
@@ -56,7 +75,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="also compare the perplexity of our weights, transformers' and float32",
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="print one JSON object; an engine's `identical` is the share of prompts with the ids of its own plain decoding, "
+        "and null, with `identical_why`, where that was not measured (plain decoding itself: without --repeat)",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -68,11 +92,12 @@ def run(args: argparse.Namespace) -> int:
     engines = _engines(args.engines)
     _check(args)
     suite = read_suite(args.suite, args.limit)
+    note_without_effect(idle_in_bench(args, engines))
     setup = Setup(
         **model_sources(args, find_preset(args.preset) if args.preset else None),
         device=args.device,
         dtype=args.dtype,
-        hf_dtype=args.hf_dtype,
+        hf_dtype=args.hf_dtype or Setup().hf_dtype,
         num_draft_tokens=args.k,
         threads=args.threads,
         vllm_url=args.vllm,
@@ -129,7 +154,7 @@ def _check(args: argparse.Namespace) -> None:
     if args.k == 0:
         raise BadRequest("k is 0, which drafts nothing: give 1 or more; plain decoding is measured anyway.")
     if args.max_prompt_tokens < 1:
-        raise BadRequest(f"max-prompt-tokens is {args.max_prompt_tokens}: give 1 or more.")
+        raise BadRequest(f"--max-prompt-tokens is {args.max_prompt_tokens}: give 1 or more.")
     if args.repeat < 1:
         raise BadRequest(f"repeat is {args.repeat}: give 1 or more.")
     if args.threads is not None and not 1 <= args.threads <= MOST_THREADS:

@@ -8,6 +8,8 @@ import json
 from rich.text import Text
 
 from specviz.engine.draft_facts import find_draft_folder
+from specviz.engine.embedded import EMBEDDED_NAME, is_embedded_source
+from specviz.errors import BadRequest
 from specviz.trace.terminal import PipeFriendlyConsole
 from specviz.trace.visible_text import visible_text
 
@@ -18,28 +20,49 @@ STYLES = {"ok": ("green", "âœ“"), "slow": ("yellow", "!"), "refused": ("red", "â
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("target", metavar="TARGET", help='a folder, a hub id, or "embedded"')
+    parser.add_argument("target", metavar="TARGET", help=f"a folder, a hub id, or embedded ({EMBEDDED_NAME})")
     parser.add_argument(
-        "draft", metavar="DRAFT", help='a model or draft folder, a hub id, a shipped draft, or "embedded"'
+        "draft", metavar="DRAFT", help="a model or draft folder, a hub id, a shipped draft, or embedded"
     )
-    parser.add_argument("--dtype", default="auto", help="auto, bfloat16, float16 or float32; for the memory figures")
+    parser.add_argument(
+        "--dtype",
+        default="auto",
+        help="of the target: auto (int8 for the embedded one where this machine can), int8, bfloat16, float16 or float32; "
+        "for the memory and the cost",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def run(args: argparse.Namespace) -> int:
     """Returns 0 whatever the verdict is: `ok`, `slow` or `refused`."""
-    from specviz.engine.loader import choose_device, choose_dtype, locate
+    import torch
+
+    from specviz.engine.draft_files import read_draft, read_embedding
+    from specviz.engine.loader import (
+        TARGET_PRECISIONS,
+        choose_device,
+        choose_dtype,
+        locate,
+        takes_lean_path,
+    )
     from specviz.engine.pairing import inspect_candidate, judge_pair
 
-    dtype = choose_dtype(args.dtype, choose_device("auto"))
+    if args.dtype not in TARGET_PRECISIONS:
+        raise BadRequest(f"dtype is {args.dtype!r}: choose one of {', '.join(TARGET_PRECISIONS)}.")
+    device = choose_device("auto")
+    dtype = choose_dtype(args.dtype, device)
     folder = find_draft_folder(args.draft)
     source, name = locate(args.target)
-    target = inspect_candidate(source, name, dtype)
+    is_embedded = is_embedded_source(args.target)
+    embedding = read_embedding(source) if is_embedded or folder is not None else None
+    lean_embedding = None
+    if takes_lean_path(args.dtype, device, is_embedded=is_embedded):
+        lean_embedding = embedding.dtype if is_embedded else torch.float32  # as the loader has it
+    target = inspect_candidate(source, name, dtype, lean_embedding=lean_embedding)
     if folder is not None:
-        from specviz.engine.draft_files import read_draft, read_embedding
         from specviz.engine.draft_pairing import judge_draft
 
-        verdict = judge_draft(target, read_draft(folder), read_embedding(source)).to_dict()
+        verdict = judge_draft(target, read_draft(folder), embedding).to_dict()
     else:
         verdict = judge_pair(target, inspect_candidate(*locate(args.draft), dtype)).to_dict()
     if args.json:
@@ -58,7 +81,7 @@ def _print(verdict: dict) -> None:
         weights, kv = memory["weight_bytes"] / 2**20, memory["kv_bytes_per_1000_tokens"] / 2**20
         console.print(
             Text(
-                f"  {role}: weights {weights:,.0f} MiB, KV {kv:,.1f} MiB per 1,000 tokens in {memory['dtype']} (derived)"
+                f"  {role}: weights {weights:,.0f} MiB in {memory['dtype']}, KV {kv:,.1f} MiB per 1,000 tokens (derived)"
             )
         )
     style, glyph = STYLES[verdict["verdict"]]

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specviz.cache import cache_dir
+from specviz.commands.arguments import real, whole
+from specviz.commands.without_effect import idle_in_distill, note_without_effect
 from specviz.early_exit.exit_head_files import is_exit_heads_folder
 from specviz.engine.draft_facts import DRAFT_KINDS, is_draft_folder
 from specviz.engine.embedded import EMBEDDED_NAME
@@ -50,7 +53,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--corpus", type=Path, metavar="DIR", help="token ids (default: those that are shipped, else in --work)"
     )
-    parser.add_argument("--tokens", type=int, default=1_000_000, metavar="N", help="to be written (default 1,000,000)")
+    parser.add_argument(
+        "--tokens",
+        type=whole("--tokens", "from 1 on"),
+        default=1_000_000,
+        metavar="N",
+        help="to be written (default 1,000,000)",
+    )
     parser.add_argument("--feature-layers", metavar="A,B,...", help="of the target, that a draft head reads")
     parser.add_argument("--layers", metavar="A,B,...", help="of the target, that a draft model starts from")
     parser.add_argument(
@@ -58,20 +67,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--cut",
-        type=int,
+        type=whole("--cut", "from 1 on"),
         default=4096,
         metavar="N",
         help="tokens that the draft can always say, or that an exit's confidence is computed over (default 4096)",
     )
-    parser.add_argument("--epochs", type=float, metavar="N", help="passes over the text (default 3; of exit heads 2)")
+    parser.add_argument(
+        "--epochs",
+        type=real("--epochs", "above 0, up to 1000"),
+        metavar="N",
+        help="passes over the text (default 3; of exit heads 2)",
+    )
     parser.add_argument(
         "--learning-rate",
-        type=float,
+        type=real("--learning-rate", "above 0, up to 1"),
         metavar="X",
         help=f"peak, of new weights; those taken from the target learn at {COPIED_SHARE:g} of it (default 0.0015; of exit "
         "heads 0.001)",
     )
-    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of text and training (default 1)")
+    parser.add_argument(
+        "--seed", type=whole("--seed", "from 0 on"), default=1, metavar="N", help="of text and training (default 1)"
+    )
     parser.add_argument("--bench", type=Path, metavar="FILE", help="a `bench --json` for the card's table by category")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -87,14 +103,18 @@ def run(args: argparse.Namespace) -> int:
     _check(args)
     bench = _read_bench(args.bench)
     start = None if args.start_from is None else _read_start(args.start_from)
+    for option in ("work", "corpus"):
+        _refuse_unwritable(f"--{option}", getattr(args, option))
     if args.output is not None:
-        _refuse_foreign(args.output)
+        _refuse_foreign(args.output, args.kind)
+    note_without_effect(idle_in_distill(args, steps))
     from specviz.training.distillation import Distillation
     from specviz.training.teacher import load_teacher
 
     teacher = load_teacher(args.target, args.dtype)
     options = _options(args, teacher, start)
-    _refuse_foreign(options.output)
+    _refuse_foreign(options.output, options.kind)
+    _refuse_nothing_trained(steps, options.work / args.kind)
     done: dict = {"name": options.name, "kind": options.kind, "target": teacher.model.name}
     with terminal_progress() as report:
         distillation = Distillation(teacher, options, report)
@@ -123,6 +143,17 @@ def _steps(named: list[str]) -> tuple[str, ...]:
     return tuple(step for step in STEPS if step in named) or STEPS
 
 
+def _refuse_nothing_trained(steps: tuple[str, ...], folder: Path) -> None:
+    """Raise BadRequest at once, rather than after the hour that the states of the text may take."""
+    from specviz.training.checkpoints import CHECKPOINT_FILE
+
+    if "export" in steps and "train" not in steps and not (folder / CHECKPOINT_FILE).exists():
+        what = "exit heads" if folder.name == EXIT_HEADS else "draft"
+        raise BadRequest(
+            f"{folder} holds no trained {what} yet: run the step train first, or name its folder with --work."
+        )
+
+
 def _check(args: argparse.Namespace) -> None:
     if args.kind not in KINDS:
         raise BadRequest(f"kind is {args.kind!r}: choose one of {', '.join(KINDS)}.")
@@ -141,11 +172,32 @@ def _check(args: argparse.Namespace) -> None:
         raise BadRequest(f"learning_rate is {args.learning_rate:g}: give a number above 0, up to 1.")
 
 
-def _refuse_foreign(output: Path) -> None:
-    """Raise BadRequest where a draft folder would be written over something else."""
-    is_ours = is_draft_folder(output) or is_exit_heads_folder(output)
-    if output.exists() and not is_ours and not (output.is_dir() and not any(output.iterdir())):
-        raise BadRequest(f"output is {output}, where something else lies: name a new folder, or that of a draft.")
+def _refuse_unwritable(option: str, folder: Path | None) -> None:
+    """Raise BadRequest where no folder can be made, or nothing be written in it; makes none."""
+    if folder is None:
+        return
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not there.is_dir():
+        found = "which is" if there == folder else f"and {there} is"
+        raise BadRequest(f"{option} is {folder}, {found} a file: name a folder.")
+    if not os.access(there, os.W_OK | os.X_OK):
+        found = "which" if there == folder else f"and {there}"
+        raise BadRequest(f"{option} is {folder}, {found} cannot be written: name another folder.")
+
+
+def _refuse_foreign(output: Path, kind: str) -> None:
+    """Raise BadRequest where a draft or exit heads would be written over something else, or beside each other."""
+    ours, others = (is_draft_folder, "a draft"), (is_exit_heads_folder, "exit heads")
+    if kind == EXIT_HEADS:
+        ours, others = others, ours
+    (is_ours, what), (is_other, other) = ours, others
+    if is_other(output):
+        found = f"which holds {other}"
+    elif is_ours(output) or not output.exists() or (output.is_dir() and not any(output.iterdir())):
+        return
+    else:
+        found = "where something else lies"
+    raise BadRequest(f"output is {output}, {found}: name a new folder, or that of {what}.")
 
 
 def _options(args: argparse.Namespace, teacher: Teacher, start: DraftFile | None) -> Options:

@@ -132,12 +132,18 @@ def check_precision() -> Check:
 
 
 def check_path() -> Check:
-    """Which of the engine's two paths the embedded target takes here, and why."""
+    """Which of the engine's paths the embedded target takes here, and why."""
     from specviz.engine.lean_loading import why_general
     from specviz.engine.loader import choose_device
+    from specviz.engine.static_loading import STATIC_ON
 
-    if reason := why_general(choose_device("auto")):
-        return Check("path", "ok", f"the general path (transformers), since {reason.replace('this runs', 'runs are')}")
+    device = choose_device("auto")
+    if device.type in STATIC_ON:
+        return Check(
+            "path", "ok", f"the static path: few kernels a layer and a fixed KV cache, since there is a GPU ({device})"
+        )
+    if reason := why_general(device):
+        return Check("path", "ok", f"the general path (transformers), since {reason}")
     return Check("path", "ok", "the lean path: int8 weights and compiled kernels, since this is an x86 CPU")
 
 

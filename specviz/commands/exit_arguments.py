@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any, get_args
 
+from specviz.commands.arguments import option_of, real, whole
 from specviz.early_exit.exit_run import ExitRunKind
 from specviz.early_exit.exit_settings import EXIT_MEASURES, NEVER, ExitSettings
 from specviz.errors import BadRequest
@@ -19,7 +20,18 @@ _FIELDS = {
     "exit_layers": "exit_layers",
     "exit_run": None,
 }
-_OF_DRAFTING = ("drafter", "draft", "k", "k_max", "draft_threshold", "exit_layer", "max_ngram", "min_ngram")
+_OF_DRAFTING = (
+    "drafter",
+    "draft",
+    "draft_precision",
+    "k",
+    "k_max",
+    "draft_threshold",
+    "lookup_first",
+    "exit_layer",
+    "max_ngram",
+    "min_ngram",
+)
 
 
 def add_exit_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,11 +49,16 @@ def add_exit_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--exit-threshold-decay",
-        type=float,
+        type=real("--exit-threshold-decay", "from 0 (off) on"),
         metavar="TAU",
         help="how fast the threshold falls over the run, to nine tenths of itself (default 0: it does not)",
     )
-    group.add_argument("--exit-min-layer", type=int, metavar="N", help="no token leaves before so many layers")
+    group.add_argument(
+        "--exit-min-layer",
+        type=whole("--exit-min-layer", "from 1 on"),
+        metavar="N",
+        help="no token leaves before so many layers",
+    )
     group.add_argument(
         "--exit-layers",
         metavar="N,N,...",
@@ -62,7 +79,7 @@ def exits_given(args: argparse.Namespace) -> ExitSettings | None:
     if args.mode is None:
         for name in given:
             raise BadRequest(
-                f"{_option(name)} is given without --mode {EARLY_EXIT}: add it, or leave {_option(name)} out."
+                f"{option_of(name)} is given without --mode {EARLY_EXIT}: add it, or leave {option_of(name)} out."
             )
         return None
     if args.mode != EARLY_EXIT:
@@ -72,7 +89,7 @@ def exits_given(args: argparse.Namespace) -> ExitSettings | None:
     for name in _OF_DRAFTING:
         if getattr(args, name) is not None:
             raise BadRequest(
-                f"{_option(name)} is given, but --mode is {EARLY_EXIT}, which drafts nothing: leave one of them out."
+                f"{option_of(name)} is given, but --mode is {EARLY_EXIT}, which drafts nothing: leave one of them out."
             )
     if args.exit_run is not None and args.exit_run not in get_args(ExitRunKind):
         raise BadRequest(f"--exit-run is {args.exit_run!r}: choose one of {', '.join(get_args(ExitRunKind))}.")
@@ -102,7 +119,3 @@ def _layers(text: str) -> tuple[int, ...]:
         raise BadRequest(
             f"--exit-layers is {text!r}: give whole numbers with commas between, such as 10,14,18."
         ) from None
-
-
-def _option(name: str) -> str:
-    return "--" + name.replace("_", "-")

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from specviz.commands.without_effect import idle_in_fetch, note_without_effect
 from specviz.engine.embedded import (
     EMBEDDED_NAME,
     INT8_FILE,
@@ -16,6 +17,7 @@ from specviz.engine.embedded import (
     embedded_int8_folder,
     embedded_model_dir,
     embedded_model_path,
+    is_embedded_source,
 )
 from specviz.hub import HubModel, download_model, models_of, pin_pair
 from specviz.presets import EMBEDDED_TARGET, find_pair, load_pairs
@@ -43,9 +45,11 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         SpecVizError: one sentence for whatever is in the way (see `engine.embedded` and `hub`).
     """
+    is_embedded = is_embedded_source(args.model)
+    note_without_effect(idle_in_fetch(args, is_embedded))
     if args.pin is not None:
         models = [_hub_facts(model) for model in pin_pair(find_pair(args.pin))]
-    elif args.model in (EMBEDDED_TARGET, EMBEDDED_NAME):
+    elif is_embedded:
         models = [_fetch_embedded(args.verify)]
     else:
         models = [_hub_facts(model, download_model(model)) for model in _allowed_models(args.model)]

@@ -17,18 +17,20 @@ from specviz.commands.arguments import (
     read_prompt,
     settings_given,
 )
-from specviz.commands.exit_arguments import add_exit_arguments, exits_given
-from specviz.config import RunSettings
+from specviz.commands.exit_arguments import EARLY_EXIT, add_exit_arguments, exits_given
+from specviz.commands.recording import Recording
+from specviz.commands.without_effect import idle_in_a_run, idle_in_early_exit, note_without_effect
+from specviz.config import RunSettings, default_draft_tokens
 from specviz.engine.draft_facts import DRAFT_KINDS, draft_kind_of, shipped_sentence, why_no_draft
 from specviz.errors import BadRequest
 from specviz.events import Event
-from specviz.metrics import walltime_speedup
-from specviz.presets import EMBEDDED_TARGET, HEAD_DRAFT_TOKENS, Preset, find_pair, find_preset
+from specviz.metrics import speedup_over_plain
+from specviz.presets import EMBEDDED_TARGET, Preset, find_pair, find_preset
 from specviz.trace.closing import committed_tokens
-from specviz.trace.sentences import drafter_words, exit_facts, identity_sentence
+from specviz.trace.sentences import counted, drafter_words, exit_facts, identity_sentence
 from specviz.trace.summary import summarize
 from specviz.trace.visible_text import encodable_text, visible_text
-from specviz.trace.writer import record, require_writable
+from specviz.trace.writer import require_writable
 
 if TYPE_CHECKING:
     from specviz.early_exit.exit_settings import ExitSettings
@@ -56,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Returns 0 when it was done (also if --check found a difference), 1 when the run failed.
+    """Returns 0 when it was done (also if --check found a difference), 1 when the run or the writing of its trace failed.
 
     Raises:
         BadRequest: before anything is loaded wherever that is possible.
@@ -66,27 +68,37 @@ def run(args: argparse.Namespace) -> int:
     sources = model_sources(args, preset)
     exits = exits_given(args)
     settings = _settings(args, preset, sources)
+    raw = args.raw or bool(preset and preset.raw)
+    if sources["target"] is None and not raw and not prompt.strip():  # other targets may have no chat template
+        raise BadRequest("The prompt is empty: give --prompt or --prompt-file some text.")
     if args.trace is not None:
         if args.prompt_file is not None and Path(args.trace).resolve() == Path(args.prompt_file).resolve():
             raise BadRequest(f"--trace and --prompt-file are both {args.trace!r}: give the trace a file of its own.")
         require_writable(args.trace)
+    _refuse_layers_beyond(settings, exits, sources)
+    if exits is None and settings.drafter != "none" and settings.most_draft_tokens == 0:
+        _note("k is 0: plain decoding.")
 
     from specviz.engine.loader import load_pair
 
     pair = load_pair(**sources, device=args.device, dtype=args.dtype, notify=_note)
     if args.drafter is None and preset is None and exits is None:
         settings = _with_a_draft_that_fits(settings, pair)
-    raw = args.raw or bool(preset and preset.raw)
+    note_without_effect(idle_in_early_exit(args, settings, exits) if exits else idle_in_a_run(args, settings))
     generation = _generation(pair, prompt, settings, exits, args, raw)
-    events = record(generation, args.trace) if args.trace else iter(generation)
-    summary = summarize(list(events) if args.json else _echo(events, settings))
+    recording = Recording(generation, args.trace)
+    try:
+        summary = summarize(list(recording) if args.json else _echo(iter(recording), settings))
+    finally:
+        if recording.fault is not None:
+            _note(f"specviz {NAME}: {recording.fault}")
     if args.json:
         print(json.dumps(summary, allow_nan=False))
     elif summary["error"] is None:
-        _note_summary(summary)
+        _note_summary(summary, generation.mode)
     if summary["error"] is not None:
         _note(summary["error"])
-    return 0 if summary["error"] is None else 1
+    return 0 if summary["error"] is recording.fault is None else 1
 
 
 def _generation(
@@ -104,10 +116,10 @@ def _generation(
 def _settings(args: argparse.Namespace, preset: Preset | None, sources: dict[str, str | None]) -> RunSettings:
     given = settings_given(args)
     if preset is not None:
-        return preset.run_settings(**given)
-    draft, is_embedded = sources["draft"], sources["target"] in (None, EMBEDDED_TARGET)
+        return _with_default_k({**preset.settings, **given})
+    draft, is_embedded = sources["draft"], sources["target"] is None
     kind = None if draft is None else draft_kind_of(draft)
-    settings = RunSettings(**(_defaults(kind, is_embedded) if "drafter" not in given else {}) | given)
+    settings = _with_default_k((_defaults(kind, is_embedded) if "drafter" not in given else {}) | given)
     if kind is not None and settings.drafter != kind:
         raise BadRequest(
             f"--draft is given, but --drafter is {settings.drafter}: use --drafter {kind}, or leave --draft out."
@@ -118,6 +130,29 @@ def _settings(args: argparse.Namespace, preset: Preset | None, sources: dict[str
             f"{shipped_sentence()}"
         )
     return settings
+
+
+def _with_default_k(values: dict[str, Any]) -> RunSettings:
+    """The settings of these values, with the drafter's own k where they have none."""
+    drafter = values.get("drafter", RunSettings().drafter)
+    return RunSettings.from_dict({"num_draft_tokens": default_draft_tokens(drafter)} | values)
+
+
+def _refuse_layers_beyond(settings: RunSettings, exits: ExitSettings | None, sources: dict[str, str | None]) -> None:
+    """Raise BadRequest for layers that the target lacks, before any weights are loaded."""
+    drafted_by = settings.exit_layer if settings.drafter == "early_exit" else None
+    if not (exits.exit_layers or exits.min_layer if exits else drafted_by):
+        return
+    from specviz.drafters.early_exit import refuse_beyond
+    from specviz.engine.loader import layers_of
+
+    num_layers, name = layers_of(sources["target"], sources["revision"])
+    if num_layers is None:
+        return
+    if exits is not None:
+        exits.refuse_beyond(num_layers, name)
+    else:
+        refuse_beyond(drafted_by, num_layers, name)
 
 
 def _defaults(draft_kind: str | None, is_embedded: bool) -> dict[str, Any]:
@@ -132,8 +167,7 @@ def _with_a_draft_that_fits(settings: RunSettings, pair: ModelPair) -> RunSettin
     if settings.drafter not in DRAFT_KINDS or pair.draft_for(settings.drafter) is not None:
         return settings
     _note(f"No {drafter_words(settings.drafter)} that is shipped fits this target: drafting with prompt lookup.")
-    of_a_head = settings.is_adaptive or settings.num_draft_tokens == HEAD_DRAFT_TOKENS
-    k = RunSettings().num_draft_tokens if of_a_head else settings.num_draft_tokens
+    k = default_draft_tokens("prompt_lookup") if settings.is_adaptive else settings.num_draft_tokens
     return replace(settings, drafter="prompt_lookup", num_draft_tokens=k)
 
 
@@ -173,32 +207,38 @@ def _note(text: str) -> None:
     print(text, file=sys.stderr)
 
 
-def _note_summary(summary: dict[str, Any]) -> None:
+def _note_summary(summary: dict[str, Any], mode: str) -> None:
     counts, speed = summary["counts"], summary["metrics"]["tokens_per_second"]
-    ended = f"(ended by {summary['reason']})"
-    if (exits := exit_facts(summary["metrics"])) is not None:
-        parts = [f"{counts['committed']} tokens {ended}", exits]
-    else:
-        judged = counts["accepted"] + counts["rejected"]
-        parts = [
-            f"{counts['committed']} tokens in {counts['rounds']} target passes {ended}",
-            f"{counts['accepted']} of {judged} judged draft tokens accepted",
-        ]
+    parts = [*_counted(summary, mode)]
     if speed is not None:
         parts.append(f"{speed:.1f} tokens/s in the rounds (measured)")
     _note("; ".join(parts) + ".")
     if summary["identity"] is not None:
         _note(identity_sentence(summary["identity"]))
-        speedup = walltime_speedup(speed, summary["identity"].get("plain_tokens_per_second"))
-        if speedup is not None and exits is not None:
-            _note(f"{speedup:.2f}x the tokens/s of plain decoding, measured once over {counts['committed']} tokens.")
-        elif speedup is not None:
-            _note(speedup_sentence(speedup, counts["committed"], summary["metrics"]["mean_tokens_per_round"]))
+        if (measured := speedup_over_plain(mode, speed, summary["identity"])) is not None:
+            tokens_per_round = None if mode == EARLY_EXIT else summary["metrics"]["mean_tokens_per_round"]
+            _note(speedup_sentence(measured[0], counts["committed"], tokens_per_round))
 
 
-def speedup_sentence(speedup: float, num_tokens: int, mean_tokens_per_round: float) -> str:
+def _counted(summary: dict[str, Any], mode: str) -> Iterator[str]:
+    """What a run of that mode came to, in the words of that mode."""
+    counts, ended = summary["counts"], f"(ended by {summary['reason']})"
+    num_tokens = counted(counts["committed"], "token")
+    if mode == EARLY_EXIT:
+        yield f"{num_tokens} {ended}"
+        if (exits := exit_facts(summary["metrics"])) is not None:
+            yield exits
+        return
+    yield f"{num_tokens} in {counts['rounds']} target {'pass' if counts['rounds'] == 1 else 'passes'} {ended}"
+    if mode == "speculative":
+        judged = counts["accepted"] + counts["rejected"]
+        accepted = f"{counts['accepted']} of {counted(judged, 'judged draft token')} accepted"
+        yield accepted if judged else "no draft token was judged"
+
+
+def speedup_sentence(speedup: float, num_tokens: int, mean_tokens_per_round: float | None) -> str:
     """The measured ratio, and what stands against reading too much into it."""
-    said = f"{speedup:.2f}x the tokens/s of plain decoding, measured once over {num_tokens} tokens"
-    if speedup > mean_tokens_per_round:
+    said = f"{speedup:.2f}x the tokens/s of plain decoding, both measured once over {num_tokens} tokens"
+    if mean_tokens_per_round is not None and speedup > mean_tokens_per_round:
         said += f"; {mean_tokens_per_round:.2f} tokens a pass cannot give more than that factor, the rest is noise"
     return f"{said}."

@@ -7,11 +7,14 @@ import json
 import math
 import sys
 import time
+from pathlib import Path
 from typing import TextIO
 
+from specviz.commands.arguments import real, whole
+from specviz.commands.without_effect import idle_in_replay, note_without_effect
 from specviz.errors import BadRequest
 from specviz.events import Round
-from specviz.trace.reader import Trace, read_trace
+from specviz.trace.reader import Trace, read_trace, shown_path
 from specviz.trace.summary import summarize
 from specviz.trace.terminal import TraceTerminal, pauses
 
@@ -25,11 +28,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--speed",
-        type=float,
+        type=real("--speed", "above 0, 1 being the recorded pace"),
         metavar="X",
         help="replay at X times the recorded pace (1 is as it was); without it everything is shown at once",
     )
-    parser.add_argument("--round", type=int, metavar="N", help="show only round N")
+    parser.add_argument("--round", type=whole("--round", "from 1 on"), metavar="N", help="show only round N")
     parser.add_argument(
         "--html",
         metavar="PAGE",
@@ -52,7 +55,14 @@ def run(args: argparse.Namespace) -> int:
         )
     if args.speed is not None and not (math.isfinite(args.speed) and args.speed > 0):
         raise BadRequest(f"--speed is {args.speed:g}: give a number above 0, 1 being the recorded pace.")
-    trace = read_trace(sys.stdin.buffer if args.file == "-" else args.file)
+    if args.html is None:
+        note_without_effect(idle_in_replay(args))
+    if args.html is not None:
+        _refuse_page_path(Path(args.html))
+    if args.file == "-":
+        trace = read_trace(sys.stdin.buffer, name="standard input")
+    else:
+        trace = read_trace(args.file, name=shown_path(args.file))
     if args.html is not None:
         _write_page(trace, args.html, sys.stderr if args.json else sys.stdout)
     if args.json:
@@ -67,10 +77,22 @@ def _print_json(trace: Trace) -> None:
     print(json.dumps(summary, allow_nan=False))  # ASCII only: safe for any terminal and any pipe
 
 
+def _refuse_page_path(path: Path) -> None:
+    """Raise BadRequest, with the path as it was given, where a page cannot be for want of a folder or a file name."""
+    if path.is_dir():
+        raise BadRequest(f"--html is {shown_path(path)}, which is a folder: add a file name.")
+    if not path.parent.is_dir():
+        raise BadRequest(
+            f"--html is {shown_path(path)}: the folder {shown_path(path.parent)} does not exist, create it first."
+        )
+
+
 def _write_page(trace: Trace, path: str, output: TextIO) -> None:
+    from specviz.ui.exit_page import export_exit_page
     from specviz.ui.export_page import export_page, write_page
 
-    num_bytes = write_page(export_page(trace), path)
+    exit_run = trace[0].get("early_exit", {}).get("run")  # "map" or "timed": shown on the board, not on the stage
+    num_bytes = write_page(export_exit_page([(exit_run, trace)]) if exit_run else export_page(trace), path)
     print(f"Wrote {path} ({num_bytes / 1e6:.1f} MB): open it in a browser, it needs nothing else.", file=output)
 
 

@@ -9,6 +9,7 @@ from specviz.drafters.base import Drafter
 from specviz.drafters.draft_head import DraftHead
 from specviz.drafters.draft_model import DraftModel
 from specviz.drafters.early_exit import EarlyExit
+from specviz.drafters.lookup_first import LookupFirst
 from specviz.drafters.prompt_lookup import PromptLookup
 from specviz.early_exit.exit_heads import ExitHeads
 from specviz.engine.draft_head import DraftHeadModel
@@ -29,4 +30,7 @@ def make_drafter(target: LanguageModel, draft: Beside | None, settings: RunSetti
     """The drafter that the settings name; None for plain decoding."""
     if settings.drafter == "none" or settings.most_draft_tokens == 0:
         return None
-    return DRAFTERS[settings.drafter](target, draft, settings)
+    drafter = DRAFTERS[settings.drafter](target, draft, settings)
+    if settings.lookup_first and settings.drafter != "prompt_lookup":
+        return LookupFirst.before(drafter, PromptLookup.for_run(target, draft, settings))
+    return drafter

@@ -31,11 +31,13 @@ class DraftedToken:
             None when it was picked deterministically (argmax, lookup), which means one-hot.
         model_probs: [vocab] the drafter's own distribution after penalties and suppression, at
             temperature 1; None for a drafter without one. Only shown, never used in the test.
+        looked_up: whether a lookup found it for a drafter that has something else to draft with.
     """
 
     token_id: int
     probs: Tensor | None = None
     model_probs: Tensor | None = None
+    looked_up: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,9 @@ class DraftSession(Protocol):
 
     One with `shared_layers` has already run them for most of what is to be verified, so it also has
     `verify(token_ids: Sequence[int]) -> ForwardOutput`: the target's pass over the pending token and the draft.
+
+    One that can draft without Python also has `chain(committed_ids, num_draft_tokens, round_index) -> DraftChain | None`
+    (see `chain.py`): what `propose` would yield, all at once; None where this draft needs `propose`.
     """
 
     shared_layers: int  # of the target's layers, those that it drafts in (counted in the target's cache)

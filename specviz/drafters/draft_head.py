@@ -16,6 +16,7 @@ from torch import Tensor
 
 from specviz.config import RunSettings
 from specviz.drafters.base import DraftedToken, DraftStop, RunContext
+from specviz.drafters.chain import DraftChain, can_chain, draw_chain
 from specviz.drafters.token_loop import draft_tokens
 from specviz.engine.draft_head import DraftHeadModel, HeadOutput
 from specviz.engine.kv_memory import reads_ahead
@@ -103,6 +104,21 @@ class DraftHeadSession:
             return None  # the target has not seen a token yet
         return (yield from draft_tokens(self._run, committed_ids, num_draft_tokens, round_index, self._logits_after))
 
+    def chain(self, committed_ids: Sequence[int], num_draft_tokens: int, round_index: int) -> DraftChain | None:
+        fits = self._fits(len(committed_ids) + num_draft_tokens - 1)
+        if not self._waiting or not fits or not can_chain(self._run, self._model):
+            return None
+        self._newest = None
+        return draw_chain(
+            self._run,
+            committed_ids,
+            num_draft_tokens,
+            round_index,
+            self._model.device,
+            lambda: self._logits_after(list(committed_ids)),
+            self._go_on,
+        )
+
     def commit(self, committed_ids: Sequence[int], features: dict[int, Tensor]) -> None:
         self.cache.truncate(self._num_true)
         self._expect(len(committed_ids), features)
@@ -113,8 +129,11 @@ class DraftHeadSession:
         if self._newest is None:
             self._newest = self._read(torch.cat(self._waiting), ids, wants_output=True)
             self._waiting = []
-        else:
-            self._newest = self._model.go_on(self._newest.state, ids[-1], self.cache)
+            return self._newest.logits
+        return self._go_on(ids[-1])
+
+    def _go_on(self, token_id: int | Tensor) -> Tensor:
+        self._newest = self._model.go_on(self._newest.state, token_id, self.cache)
         return self._newest.logits
 
     def _read(self, rows: Tensor, ids: Sequence[int], *, wants_output: bool) -> HeadOutput | None:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from specviz.config import RunSettings
 from specviz.drafters.base import DraftedToken, DraftStop, RunContext
+from specviz.drafters.chain import DraftChain, can_chain, draw_chain
 from specviz.drafters.token_loop import draft_tokens
 from specviz.engine.language_model import KVCache, LanguageModel
 from specviz.engine.prefill import feed_in_chunks
@@ -74,13 +75,30 @@ class ModelDraftSession:
     ) -> Generator[DraftedToken, None, DraftStop | None]:
         return (yield from draft_tokens(self._run, committed_ids, num_draft_tokens, round_index, self._logits_after))
 
+    def chain(self, committed_ids: Sequence[int], num_draft_tokens: int, round_index: int) -> DraftChain | None:
+        if not can_chain(self._run, self._model) or not self._fits(len(committed_ids) + num_draft_tokens - 1):
+            return None
+        lacking = committed_ids[self._own_cache.length :]
+        return draw_chain(
+            self._run,
+            committed_ids,
+            num_draft_tokens,
+            round_index,
+            self._model.device,
+            lambda: self._feed(lacking),
+            self._feed,
+        )
+
     def commit(self, committed_ids: Sequence[int], features: dict[int, Tensor]) -> None:
         self._own_cache.truncate(min(self._own_cache.length, len(committed_ids) - 1))
 
     def _logits_after(self, ids: list[int]) -> Tensor | None:
         if not self._fits(len(ids)):
             return None
-        return self._model.forward(ids[self._own_cache.length :], self._own_cache, num_logits=1).logits
+        return self._feed(ids[self._own_cache.length :])
+
+    def _feed(self, token_ids: Sequence[int] | Tensor) -> Tensor:
+        return self._model.forward(token_ids, self._own_cache, num_logits=1).logits
 
     def _fits(self, sequence_length: int) -> bool:
         return self._model.max_positions is None or sequence_length <= self._model.max_positions

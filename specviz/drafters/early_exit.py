@@ -25,6 +25,14 @@ from specviz.engine.layerwise import LayerStates, LayerwiseModel, Onward, requir
 from specviz.errors import BadRequest
 
 
+def refuse_beyond(exit_layer: int, num_layers: int, target_name: str) -> None:
+    """Raises BadRequest where a target of so many layers has nothing left to verify with."""
+    if exit_layer >= num_layers:
+        raise BadRequest(
+            f"exit_layer is {exit_layer}: {target_name} has {num_layers} layers, choose 1 to {num_layers - 1}."
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class EarlyExit:
     """Proposes with the first `exit_layer` layers of the target."""
@@ -46,11 +54,7 @@ class EarlyExit:
         if exit_layer is None:
             third = max(1, target.num_layers // 3)
             exit_layer = min(heads.layers, key=lambda layer: abs(layer - third))
-        if exit_layer >= target.num_layers:
-            raise BadRequest(
-                f"exit_layer is {exit_layer}: {target.name} has {target.num_layers} layers, choose 1 to "
-                f"{target.num_layers - 1}."
-            )
+        refuse_beyond(exit_layer, target.num_layers, target.name)
         if exit_layer not in heads.layers:
             readable = ", ".join(map(str, heads.layers))
             raise BadRequest(f"exit_layer is {exit_layer}, and there is no exit head for it: choose from {readable}.")

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from specviz.engine.fact_table import FactTable
 from specviz.engine.weight_folders import read_json_object, read_tensors
 from specviz.errors import BadRequest
 
@@ -23,7 +24,7 @@ EXIT_HEADS_FILE = "specviz-exit-heads.json"
 WEIGHTS_FILE = "weights.safetensors"
 FORMAT = 1
 SHIPPED_DIR = Path(__file__).resolve().parents[2] / "assets" / "exit_heads"
-LARGEST_SIZE = 2**24
+REMEDY = "restore the folder of exit heads, or take the plain ones"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,30 +120,30 @@ def read_exit_head_facts(folder: str | Path) -> ExitHeadFacts:
         BadRequest: no such file, not this format, or a value that cannot be.
     """
     folder = Path(folder)
-    values = read_json_object(folder / EXIT_HEADS_FILE, "folder of exit heads")
-    target = values.get("target")
-    if not isinstance(target, dict):
-        _refuse_value(folder, "target", target, "an object")
-    if values.get("format") != FORMAT or isinstance(values.get("format"), bool):
+    path = folder / EXIT_HEADS_FILE
+    table = FactTable(path, REMEDY, read_json_object(path, "folder of exit heads"))
+    if (found := table.values.get("format")) != FORMAT or isinstance(found, bool):
         raise BadRequest(
-            f"{folder / EXIT_HEADS_FILE}: format is {values.get('format')!r}, and this version reads {FORMAT}: "
+            f"{path}: format is {found!r}, and this version reads {FORMAT}: "
             "take exit heads that were made for this version."
         )
+    target = table.table("target")
     facts = ExitHeadFacts(
         folder=folder,
-        name=_text(folder, values, "name"),
-        target_name=_text(folder, target, "name"),
-        vocab_size=_whole(folder, target, "vocab_size"),
-        hidden=_whole(folder, target, "hidden"),
-        num_layers=_whole(folder, target, "num_layers"),
-        embedding_sha256=_text(folder, target, "embedding_sha256"),
-        rank=_whole(folder, values, "rank"),
-        cut=_whole(folder, values, "cut"),
-        exit_layers=_layers(folder, values, "exit_layers"),
-        trained=values.get("trained") if isinstance(values.get("trained"), dict) else {},
+        name=table.text("name"),
+        target_name=target.text("name"),
+        vocab_size=target.whole("vocab_size"),
+        hidden=target.whole("hidden"),
+        num_layers=target.whole("num_layers"),
+        embedding_sha256=target.text("embedding_sha256"),
+        rank=table.whole("rank"),
+        cut=table.whole("cut"),
+        exit_layers=table.layers("exit_layers"),
+        trained=table.table("trained").values,
     )
-    if facts.exit_layers[-1] >= facts.num_layers:
-        _refuse_value(folder, "exit_layers", list(facts.exit_layers), f"layers from 1 to {facts.num_layers - 1}")
+    layers = facts.exit_layers
+    if layers != tuple(sorted(layers)) or layers[0] < 1 or layers[-1] >= facts.num_layers:
+        table.refuse("exit_layers", f"layers from 1 to {facts.num_layers - 1}, the lowest first")
     return facts
 
 
@@ -197,35 +198,8 @@ def _check_tensor(
 
 
 def _refuse(facts: ExitHeadFacts, what: str) -> None:
-    raise BadRequest(f"{facts.folder / WEIGHTS_FILE} {what}: restore the folder of exit heads, or take the plain ones.")
+    raise BadRequest(f"{facts.folder / WEIGHTS_FILE} {what}: {REMEDY}.")
 
 
 def _times(shape: tuple[int, ...]) -> str:
     return " x ".join(map(str, shape)) or "a single number"
-
-
-def _refuse_value(folder: Path, key: str, value: Any, expected: str) -> None:
-    raise BadRequest(
-        f"{folder / EXIT_HEADS_FILE}: {key} is {str(value)[:80]!r}, but it has to be {expected}: "
-        "restore the folder of exit heads, or take the plain ones."
-    )
-
-
-def _text(folder: Path, values: dict[str, Any], key: str) -> str:
-    if not isinstance(value := values.get(key), str) or not value:
-        _refuse_value(folder, key, value, "a text")
-    return value
-
-
-def _whole(folder: Path, values: dict[str, Any], key: str) -> int:
-    if type(value := values.get(key)) is not int or not 1 <= value <= LARGEST_SIZE:
-        _refuse_value(folder, key, value, f"a whole number from 1 to {LARGEST_SIZE}")
-    return value
-
-
-def _layers(folder: Path, values: dict[str, Any], key: str) -> tuple[int, ...]:
-    value = values.get(key)
-    is_list = isinstance(value, list) and bool(value) and all(type(layer) is int for layer in value)
-    if not is_list or value != sorted(set(value)) or value[0] < 1:
-        _refuse_value(folder, key, value, "a list of layers, the lowest first")
-    return tuple(value)

@@ -61,7 +61,7 @@ class PlainHeads:
         self.name = "final norm and output head"
         self.layers = tuple(range(1, target.num_layers))
         self.exit_layers = handful_of(target.num_layers)
-        self.vocab_ids = torch.arange(target.vocab_size) if vocab_ids is None else vocab_ids
+        self.vocab_ids = (torch.arange(target.vocab_size) if vocab_ids is None else vocab_ids).to(target.device)
         self._read_out = target.read_out
         self._read_out_cut = target.read_out if vocab_ids is None else target.cut_read_out(vocab_ids)
         self.weight_bytes = getattr(self._read_out_cut, "num_bytes", 0)

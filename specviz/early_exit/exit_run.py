@@ -54,10 +54,14 @@ class ExitRun(Run):
         heads = pair.exit_heads.get(pair.target, self.exits.heads)
         self.plan = ExitPlan.of(self.exits, heads, pair.target, settings.max_new_tokens)
 
+    @property
+    def draws_as_plain(self) -> bool:
+        return self.kind == "map"
+
     def _started(self) -> RunStarted:
         return {**super()._started(), "early_exit": self.plan.describe(self.kind)}
 
-    def _decoding(self, clock: RunClock) -> Iterator[Event]:
+    def _decoding(self, settings: RunSettings, clock: RunClock, *, is_watched: bool) -> Iterator[Event]:
         from specviz.early_exit.exit_decoding import ExitDecodingRun
         from specviz.early_exit.map_decoding import MapRun
         from specviz.engine.kv_memory import KVMemory
@@ -71,7 +75,7 @@ class ExitRun(Run):
             None,
             list(self.prompt["token_ids"]),
             self.pair.vocabulary,
-            self.settings,
+            settings,
             self._eos,
             self._cancelled.is_set,
             memory,

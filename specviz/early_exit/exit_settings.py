@@ -65,6 +65,18 @@ class ExitSettings:
         if list(self.exit_layers) != sorted(set(self.exit_layers)):
             raise BadRequest(f"exit_layers is {list(self.exit_layers)}: give each layer once, in ascending order.")
 
+    def refuse_beyond(self, num_layers: int, target_name: str) -> None:
+        """Raises BadRequest for layers that a target of so many does not have."""
+        for layer in self.exit_layers or ():
+            if layer >= num_layers:
+                raise BadRequest(
+                    f"an exit layer is {layer}: {target_name} has {num_layers} layers, choose below {num_layers}."
+                )
+        if self.min_layer is not None and self.min_layer > num_layers:
+            raise BadRequest(
+                f"exit_min_layer is {self.min_layer}: {target_name} has {num_layers} layers, choose 1 to {num_layers}."
+            )
+
     def chosen_layers(
         self, readable: Sequence[int], usual: Sequence[int], num_layers: int, target_name: str
     ) -> tuple[int, ...]:
@@ -77,20 +89,13 @@ class ExitSettings:
         Raises:
             BadRequest: a layer that the target lacks or the heads cannot read, or none is left.
         """
+        self.refuse_beyond(num_layers, target_name)
         layers = usual if self.exit_layers is None else self.exit_layers
         for layer in layers:
-            if layer >= num_layers:
-                raise BadRequest(
-                    f"an exit layer is {layer}: {target_name} has {num_layers} layers, choose below {num_layers}."
-                )
             if layer not in readable:
                 raise BadRequest(
                     f"an exit layer is {layer}, and there is no exit head for it: choose from {_listed(readable)}."
                 )
-        if self.min_layer is not None and self.min_layer > num_layers:
-            raise BadRequest(
-                f"exit_min_layer is {self.min_layer}: {target_name} has {num_layers} layers, choose 1 to {num_layers}."
-            )
         chosen = tuple(layer for layer in layers if layer >= (self.min_layer or 1))
         if not chosen and self.threshold != NEVER:
             raise BadRequest(

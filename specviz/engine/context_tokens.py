@@ -66,9 +66,12 @@ class ContextTokens:
     def token_ids(self) -> list[int]:
         return list(self._order)
 
-    def read(self, token_ids: Sequence[int], first_entry: int) -> None:
-        """Note the tokens of the entries `first_entry`..., which come next in the cache."""
-        if self._tied is None:
+    def read(self, token_ids: Sequence[int] | Tensor, first_entry: int) -> None:
+        """Note the tokens of the entries `first_entry`..., which come next in the cache.
+
+        Tokens in a tensor were drafted with this very vocabulary (see `drafters/chain.py`): there is nothing to note.
+        """
+        if self._tied is None or isinstance(token_ids, Tensor):
             return
         self.truncate(first_entry)
         num_before = len(self)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -23,7 +24,6 @@ class CutVocabulary:
 
     def __init__(self, ids: Tensor, size: int, tied: TiedRows | None = None) -> None:
         self.ids, self.size, self._tied = ids.long(), size, tied
-        self._known = frozenset(ids.tolist())
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -36,6 +36,10 @@ class CutVocabulary:
     def new_context(self) -> ContextTokens:
         """The tokens outside it that stand in a text, which is empty yet."""
         return ContextTokens(self._known, self._tied)
+
+    @cached_property
+    def _known(self) -> frozenset[int]:
+        return frozenset(self.ids.tolist())
 
     def widen(self, logits: Tensor) -> Tensor:
         """[rows, n] -> [rows, size], with -inf for the tokens that are not left."""
@@ -93,6 +97,7 @@ class CutVocabularyModel:
         self.kv_bytes_per_position = model.kv_bytes_per_position
         self.dtype, self.device, self.precision = model.dtype, model.device, precision
         self.num_params, self.weight_bytes = num_params, weight_bytes
+        self.drafts_in_chains = getattr(model, "drafts_in_chains", False)
         self.cut_facts = cut_facts
 
     def new_cache(self) -> CutModelCache:
@@ -101,7 +106,7 @@ class CutVocabularyModel:
     @torch.no_grad()
     def forward(
         self,
-        token_ids: Sequence[int],
+        token_ids: Sequence[int] | Tensor,
         cache: CutModelCache,
         *,
         num_logits: int | None = None,

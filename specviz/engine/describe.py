@@ -60,8 +60,8 @@ class RoundDescriber:
     def drawn(self, texts: TokenTexts, draft: list[DraftedToken], index: int, t: float) -> Event:
         """A `draft_token` event for the newest of `draft`."""
         fork = texts.fork()
-        token: dict[str, Any] = dict([fork.append(drafted.token_id) for drafted in draft][-1])
         newest = draft[-1]
+        token: dict[str, Any] = [fork.append(drafted.token_id) for drafted in draft][-1] | _source(newest)
         if self._has_probs:
             token["draft_prob"] = None if newest.model_probs is None else float(newest.model_probs[newest.token_id])
         return {"type": "draft_token", "round": index, "index": len(draft) - 1, "t": t, "token": token}
@@ -87,7 +87,7 @@ class RoundDescriber:
         has_extra = len(kept) > verdict.num_accepted
         num_target_rows = num_judged if statuses.count("rejected") or not has_extra else num_judged + 1
         tokens: list[dict[str, Any]] = [
-            {**texts_before.append(drafted.token_id), "status": status}
+            {**texts_before.append(drafted.token_id), "status": status, **_source(drafted)}
             for drafted, status in zip(draft, statuses, strict=True)
         ]
         extra = {**kept[-1], "kind": verdict.extra_kind} if has_extra else None
@@ -163,3 +163,7 @@ class RoundDescriber:
             )
             for row_ids, row in zip(ids.tolist(), values.tolist(), strict=True)
         ]
+
+
+def _source(drafted: DraftedToken) -> dict[str, Any]:
+    return {"looked_up": True} if drafted.looked_up else {}

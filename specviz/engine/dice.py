@@ -39,6 +39,10 @@ def draw(probs: Tensor, uniform: float) -> int:
     Inverse of the cumulative distribution, in float64: the first id whose cumulative mass exceeds
     `uniform`, hence never one of probability 0.
     """
+    return int(searched(probs, torch.tensor([uniform], dtype=torch.float64, device=probs.device)))
+
+
+def searched(probs: Tensor, uniforms: Tensor) -> Tensor:
+    """`draw` for dice [n] float64 that are on the device of `probs` [vocab]: [n] ids, which stay there."""
     cumulative = probs.double().cumsum(0)
-    cumulative = cumulative / cumulative[-1]
-    return int(torch.searchsorted(cumulative, uniform, right=True))
+    return torch.searchsorted(cumulative / cumulative[-1], uniforms, right=True)

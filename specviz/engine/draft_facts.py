@@ -6,11 +6,11 @@ A draft folder holds a draft that belongs to one target: `specviz-draft.json` (r
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from specviz.engine.fact_table import FactTable
 from specviz.engine.weight_folders import read_json_object
 from specviz.errors import BadRequest
 
@@ -23,7 +23,7 @@ DraftKind = Literal["draft_head", "draft_model"]
 DRAFT_KINDS: tuple[DraftKind, ...] = ("draft_head", "draft_model")
 
 SIZES = ("hidden", "intermediate", "heads", "kv_heads", "head_dim")
-LARGEST_SIZE = 2**24
+REMEDY = "restore the draft folder, or take another draft"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +123,11 @@ def read_draft_facts(folder: str | Path) -> DraftFacts:
         BadRequest: no such file, not this format, or a value that cannot be.
     """
     folder = Path(folder)
-    table = _Table(folder, "", read_json_object(folder / DRAFT_FILE, "draft folder"))
+    path = folder / DRAFT_FILE
+    table = FactTable(path, REMEDY, read_json_object(path, "draft folder"))
     if (found := table.values.get("format")) != FORMAT or isinstance(found, bool):
         raise BadRequest(
-            f"{folder / DRAFT_FILE}: format is {found!r}, and this version reads {FORMAT}: "
+            f"{path}: format is {found!r}, and this version reads {FORMAT}: "
             "take a draft that was made for this version."
         )
     kind = table.one_of("kind", DRAFT_KINDS)
@@ -163,54 +164,3 @@ def _kind_of(folder: Path) -> str | None:
         return read_draft_facts(folder).kind
     except BadRequest:
         return None
-
-
-@dataclass(frozen=True, slots=True)
-class _Table:
-    """A JSON object whose values are checked as they are read."""
-
-    folder: Path
-    path: str
-    values: dict[str, Any]
-
-    def refuse(self, key: str, expected: str) -> None:
-        value = self.values.get(key)
-        found = f"is {str(value)[:80]!r}" if key in self.values else "is missing"
-        raise BadRequest(
-            f"{self.folder / DRAFT_FILE}: {self.path}{key} {found}, but it has to be {expected}: "
-            "restore the draft folder, or take another draft."
-        )
-
-    def table(self, key: str) -> _Table:
-        if not isinstance(value := self.values.get(key), dict):
-            self.refuse(key, "an object")
-        return _Table(self.folder, f"{self.path}{key}.", value)
-
-    def text(self, key: str) -> str:
-        if not isinstance(value := self.values.get(key), str) or not value:
-            self.refuse(key, "a text")
-        return value
-
-    def whole(self, key: str) -> int:
-        if type(value := self.values.get(key)) is not int or not 1 <= value <= LARGEST_SIZE:
-            self.refuse(key, f"a whole number from 1 to {LARGEST_SIZE}")
-        return value
-
-    def positive(self, key: str) -> float:
-        value = self.values.get(key)
-        if type(value) not in (int, float) or not math.isfinite(value) or value <= 0:
-            self.refuse(key, "a number above 0")
-        return float(value)
-
-    def one_of(self, key: str, choices: tuple[Any, ...]) -> Any:
-        value = self.values.get(key)
-        if type(value) is not type(choices[0]) or value not in choices:
-            self.refuse(key, f"one of {', '.join(map(str, choices))}")
-        return value
-
-    def layers(self, key: str) -> tuple[int, ...]:
-        value = self.values.get(key)
-        is_list = isinstance(value, list) and bool(value) and all(type(layer) is int for layer in value)
-        if not is_list or not all(0 <= layer <= LARGEST_SIZE for layer in value) or len(set(value)) < len(value):
-            self.refuse(key, "a list of different layers of the target")
-        return tuple(value)

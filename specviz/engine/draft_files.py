@@ -29,7 +29,6 @@ from specviz.engine.weight_folders import read_tensors
 from specviz.errors import BadRequest
 
 HASHED_ROWS = 4096
-LAYER_MATRICES = ("qkv", "output", "gate_up", "down")
 EMBEDDING_NAMES = ("model.embed_tokens.weight", "transformer.wte.weight", "gpt_neox.embed_in.weight")
 LARGEST_INT8_PAIR = 128  # see `int8_weights.py`
 

@@ -70,10 +70,11 @@ class DraftHeadModel(Protocol):
         """
         ...
 
-    def go_on(self, state: Tensor, next_id: int, cache: KVCache) -> HeadOutput:
+    def go_on(self, state: Tensor, next_id: int | Tensor, cache: KVCache) -> HeadOutput:
         """Make one entry from the state that the entry before it left.
 
         Args:
-            next_id: the token that was drafted from the output of the entry before.
+            next_id: the token that was drafted from the output of the entry before; of a head that drafts in chains
+                also as a tensor [1] (see `drafters/chain.py`).
         """
         ...

@@ -170,12 +170,15 @@ def _transformers_model(
     from specviz.engine.draft_modules import cut_llama
     from specviz.engine.hf_model import TransformersModel
     from specviz.engine.quanto_weights import quantize_weights
+    from specviz.engine.static_loading import open_module
 
     module = cut_llama(file, target.embedding, dtype)
     try:
         if quantized is not None:
             quantize_weights(module, quantized)
-        model = TransformersModel(module, file.facts.name)
+            model = TransformersModel(module, file.facts.name)
+        else:
+            model = open_module(module, file.facts.name, None)
     except (RuntimeError, ValueError, NotImplementedError, ImportError) as error:
         first_line = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
         raise BadRequest(

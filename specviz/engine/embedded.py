@@ -59,6 +59,13 @@ class FetchInterrupted(SpecVizError):
     exit_code = 130
 
 
+def is_embedded_source(source: str | None) -> bool:
+    """Whether this names the embedded model: None, "embedded", or the name that is shown, which a folder here may have."""
+    if source is None or source.casefold() == "embedded":
+        return True
+    return source.casefold() == EMBEDDED_NAME.casefold() and not Path(source).is_dir()
+
+
 def embedded_model_path() -> Path:
     """Where the embedded model lies once it has been fetched."""
     return cache_dir() / "models" / EMBEDDED_NAME

@@ -7,10 +7,10 @@ import math
 import numpy as np
 from numba import njit
 
-from specviz.engine.lean_kernels import _OPTIONS, _shrink
+from specviz.engine.lean_kernels import _INSIDE, _OPTIONS, _shrink
 
 
-@njit(**_OPTIONS)
+@njit(**_INSIDE)
 def _norm_into(row, scale, weight, epsilon, out):
     """out = RMSNorm(row * scale) * weight."""
     squares = np.float32(0)

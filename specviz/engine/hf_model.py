@@ -20,7 +20,7 @@ from specviz.engine.context_length import context_length
 from specviz.engine.hf_layerwise import LayerSteps, open_steps
 from specviz.engine.hf_read_out import cut_read_out
 from specviz.engine.kv_cache import TransformersKVCache
-from specviz.engine.language_model import ForwardOutput
+from specviz.engine.language_model import ForwardOutput, ids_on
 from specviz.engine.layerwise import AfterLayer, LayerStates, go_on
 from specviz.errors import BadRequest
 
@@ -62,7 +62,7 @@ class TransformersModel:
     @torch.no_grad()  # not inference_mode, under which int4 weights of optimum-quanto fail
     def forward(
         self,
-        token_ids: Sequence[int],
+        token_ids: Sequence[int] | Tensor,
         cache: TransformersKVCache,
         *,
         num_logits: int | None = None,
@@ -71,7 +71,7 @@ class TransformersModel:
         num_logits = len(token_ids) if num_logits is None else num_logits
         capture = {"output_hidden_states": list(feature_layers)} if feature_layers else {}
         output = self._module(
-            input_ids=torch.tensor([list(token_ids)], device=self.device),
+            input_ids=ids_on(token_ids, self.device)[None],
             cache=cache.native,
             use_cache=True,
             logits_to_keep=max(num_logits, 1),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -11,14 +11,14 @@ from specviz.config import RunSettings
 from specviz.engine.logits import LogitsPipeline
 from specviz.engine.prefill import feed_in_chunks
 from specviz.engine.speculative import decode
-from specviz.events import FirstDifference, Identity, RunFinished
+from specviz.events import Event, FirstDifference, Identity, RunFinished
 
 if TYPE_CHECKING:
     from specviz.engine.loader import ModelPair
 
 WHY_SAMPLED = "sampled: speculation keeps the distribution of the text, not the text itself"
 WHY_SAMPLED_UNVERIFIED = "sampled: each run draws a text of its own, and early exits are verified by nothing"
-WHY_STOPPED = "the run was stopped before it could be compared"
+WHY_STOPPED = "the run was stopped, or made way for another one, before it could be compared"
 
 
 def compare_with_plain(
@@ -29,28 +29,34 @@ def compare_with_plain(
     finished: RunFinished,
     is_cancelled: Callable[[], bool],
     *,
+    run_again: Callable[[RunSettings], Iterator[Event]] | None = None,
     may_differ: bool = False,
+    draws_as_plain: bool = False,
 ) -> Identity:
     """Decode plainly with the same model and settings, and compare the ids of `finished` with it.
 
     A run that its deadline ended is compared as far as it came. Sampled runs are not compared (null
-    with the reason), but the plain run's speed is measured all the same.
+    with the reason), but those that throw plain decoding's own dice; the plain run's speed is measured all the same.
+    A run that was watched is slower for it: it recorded more, somebody drew it beside, and it came first. So it is
+    made once more, right after plain decoding and under the same conditions, for a ratio of the two.
 
     Args:
+        run_again: makes the run once more with other settings; None where its speed is compared with nothing.
         may_differ: a difference is a result of this run and no fault: then how much is the same is counted too.
+        draws_as_plain: each token is drawn as plain decoding draws it, so that a sampled text is the same too.
     """
     num_new = len(finished["token_ids"])
     if num_new == 0 or is_cancelled():
         return {"type": "identity", "against": "plain", "identical": None, "why": WHY_STOPPED}
     length = num_new if finished["reason"] == "deadline" else settings.max_new_tokens
-    plain_settings = replace(
+    unwatched = replace(
         settings,
-        drafter="none",
         deadline=None,
         trace_detail="none",
         max_new_tokens=length,
         min_new_tokens=min(settings.min_new_tokens, length),
     )
+    plain_settings = replace(unwatched, drafter="none")
     *_, plain = decode(
         pair.target,
         None,
@@ -70,7 +76,11 @@ def compare_with_plain(
         "plain_tokens": len(plain["token_ids"]),
         "plain_tokens_per_second": plain["metrics"]["tokens_per_second"],
     }
-    if not settings.is_greedy:
+    if run_again is not None:
+        *_, again = run_again(unwatched)
+        if again["reason"] != "cancelled":
+            event["again_tokens_per_second"] = again["metrics"]["tokens_per_second"]
+    if not (settings.is_greedy or draws_as_plain):
         return {**event, "why": WHY_SAMPLED_UNVERIFIED if may_differ else WHY_SAMPLED}
     event["identical"] = plain["token_ids"] == finished["token_ids"]
     if may_differ:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from weakref import WeakKeyDictionary
 
 from specviz.engine.draft_head import DraftHeadModel
 from specviz.engine.language_model import KVCache, LanguageModel
@@ -16,33 +17,33 @@ Keeper = LanguageModel | DraftHeadModel
 
 
 class KVMemory:
-    """Kept caches, at most one a model. A run takes them out and puts them back when it has finished, so that
-    two runs never hold the same cache: the second finds nothing, and starts anew."""
+    """Kept caches, at most one a model, as long as somebody else keeps the model. A run takes them out and puts them
+    back when it has finished, so that two runs never hold the same cache: the second finds nothing, and starts anew."""
 
     def __init__(self) -> None:
-        self._kept: dict[int, tuple[Keeper, list[int], KVCache]] = {}
+        self._kept: WeakKeyDictionary[Keeper, tuple[list[int], KVCache]] = WeakKeyDictionary()
         self._lock = threading.Lock()
 
     def reusable(self, model: Keeper, prompt_ids: Sequence[int]) -> int:
         """How many positions `take` would give for this prompt."""
         with self._lock:
-            kept = self._kept.get(id(model))
-        return 0 if kept is None else _common_length(model, kept[1], prompt_ids)
+            kept = self._kept.get(model)
+        return 0 if kept is None else _common_length(model, kept[0], prompt_ids)
 
     def take(self, model: Keeper, prompt_ids: Sequence[int]) -> KVCache:
         """The model's kept cache, cut to what it has in common with the prompt (less its last token), or an empty one."""
         with self._lock:
-            kept = self._kept.pop(id(model), None)
+            kept = self._kept.pop(model, None)
         if kept is None:
             return model.new_cache()
-        _, ids, cache = kept
+        ids, cache = kept
         cache.truncate(_common_length(model, ids, prompt_ids))
         return cache
 
     def keep(self, model: Keeper, token_ids: Sequence[int], cache: KVCache) -> None:
         """Put a cache back whose positions are the first `cache.length` of `token_ids`."""
         with self._lock:
-            self._kept[id(model)] = (model, list(token_ids[: cache.length + reads_ahead(model)]), cache)
+            self._kept[model] = (list(token_ids[: cache.length + reads_ahead(model)]), cache)
 
 
 def reads_ahead(model: Keeper) -> int:

@@ -47,6 +47,11 @@ class ForwardOutput:
     features: dict[int, Tensor] = field(default_factory=dict)
 
 
+def ids_on(token_ids: Sequence[int] | Tensor, device: torch.device) -> Tensor:
+    """[tokens] int64 on the device; those that are there already stay there."""
+    return torch.as_tensor(token_ids, dtype=torch.int64).to(device)
+
+
 class LanguageModel(Protocol):
     """A causal language model over one sequence at a time; shared by runs, changed by none."""
 
@@ -67,7 +72,7 @@ class LanguageModel(Protocol):
 
     def forward(
         self,
-        token_ids: Sequence[int],
+        token_ids: Sequence[int] | Tensor,
         cache: KVCache,
         *,
         num_logits: int | None = None,
@@ -76,6 +81,7 @@ class LanguageModel(Protocol):
         """Feed `token_ids` at positions cache.length..., extend the cache by them.
 
         Args:
+            token_ids: a model on a GPU also takes a tensor of its device (see `drafters/chain.py`).
             num_logits: how many trailing positions need logits; None = all, 0 = none.
             feature_layers: layers whose hidden states are returned for every fed token.
         """

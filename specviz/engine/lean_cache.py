@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from specviz.engine.cut_length import CutLength
+
 if TYPE_CHECKING:
     from specviz.engine.lean_model import Room
 
@@ -14,38 +16,25 @@ FIRST_CAPACITY = 256  # positions
 MOST_TOKENS_KEPT = 32  # working memory is kept for passes of up to so many tokens
 
 
-class LeanKVCache:
-    """Implements `language_model.KVCache`. Rolling back is a smaller length: what lies beyond is overwritten.
+class LeanKVCache(CutLength):
+    """Implements `language_model.KVCache`.
 
     Attributes:
         keys, values: [layers, kv_heads, capacity, head_dim] float32.
     """
 
     def __init__(self, num_layers: int, kv_heads: int, head_dim: int, max_positions: int) -> None:
+        super().__init__()
         self._max_positions = max_positions
         self.keys, self.values = (
             np.zeros((num_layers, kv_heads, min(FIRST_CAPACITY, max_positions), head_dim), np.float32) for _ in range(2)
         )
-        self._length = self._num_ahead = 0
         self._rooms: dict[int, Any] = {}
-
-    @property
-    def length(self) -> int:
-        return self._length
-
-    @property
-    def num_ahead(self) -> int:
-        """Positions beyond `length` that only the first layers hold, of passes that were paused."""
-        return self._num_ahead
 
     @property
     def num_bytes(self) -> int:
         layers, heads, _, head_dim = self.keys.shape
         return 2 * layers * heads * self.length * head_dim * self.keys.itemsize
-
-    def truncate(self, length: int) -> None:
-        assert 0 <= length <= self.length, f"a cache of {self.length} positions is never cut to {length}"
-        self._length, self._num_ahead = length, 0
 
     def reserve(self, length: int) -> None:
         """Make room for `length` positions; what is held stays."""
@@ -66,11 +55,3 @@ class LeanKVCache:
                 return make(num_tokens, self.keys.shape[2])
             self._rooms[num_tokens] = make(num_tokens, self.keys.shape[2])
         return self._rooms[num_tokens]
-
-    def advance(self, num_tokens: int) -> None:
-        """The pass that has just written `num_tokens` positions is over."""
-        self._length, self._num_ahead = self._length + num_tokens, 0
-
-    def pause(self, num_tokens: int) -> None:
-        """The pass that has just written `num_tokens` positions of the first layers goes on later."""
-        self._num_ahead += num_tokens

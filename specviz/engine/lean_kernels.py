@@ -24,6 +24,9 @@ _OPTIONS = {
     "fastmath": {"reassoc", "nsz", "contract", "arcp"},
     "error_model": "numpy",
 }
+# A helper becomes part of each kernel that calls it. Compiled by itself, it would be another version of the same sums, and
+# which of the two a kernel ran would depend on whether it was compiled now or kept from an earlier start.
+_INSIDE = {**_OPTIONS, "cache": False, "forceinline": True}
 TINY = np.float32(1e-30)  # so that a row of zeros stays one
 
 SECOND_DIGIT = np.float32(254)  # what the rest of rounding to steps of 1/127 is at most, upside down
@@ -53,7 +56,7 @@ def _exp(x):
     return power * np.int32((np.int32(whole) + np.int32(127)) << np.int32(23)).view(np.float32)
 
 
-@njit(**_OPTIONS)
+@njit(**_INSIDE)
 def _shrink(row):
     """Divide a row by its largest magnitude, which is returned: NaN if the row holds one (8 bits would lose it)."""
     largest = TINY
@@ -67,7 +70,7 @@ def _shrink(row):
     return largest + np.float32(0) * squares
 
 
-@njit(**_OPTIONS)
+@njit(**_INSIDE)
 def _normalise(row, weight, epsilon, out):
     """out = row * weight over its largest magnitude; returns the scale that makes RMSNorm(row) * weight of it."""
     squares = np.float32(0)
@@ -123,7 +126,7 @@ def gate_rows(gate_up, in_scales, out, scales):
                 out[r, i] = first
 
 
-@njit(**_OPTIONS)
+@njit(**_INSIDE)
 def _rotate(source, scale, cosines, sines, target):
     """Rotary embedding of one head, halves paired as in transformers' `rotate_half`."""
     half = cosines.shape[0]
@@ -133,7 +136,7 @@ def _rotate(source, scale, cosines, sines, target):
         target[half + i] = second * cosines[i] + first * sines[i]
 
 
-@njit(**_OPTIONS)
+@njit(**_INSIDE)
 def _keep_row(qkv, scale, position, cosines, sines, keys, values):
     """Key and value of one row of `attend_rows`, into their place."""
     kv_heads, head_dim = keys.shape[0], keys.shape[2]
@@ -146,7 +149,7 @@ def _keep_row(qkv, scale, position, cosines, sines, keys, values):
             values[h, position, i] = qkv[v + i] * scale
 
 
-@njit(**_OPTIONS)
+@njit(**_INSIDE)
 def _attend_row(qkv, scale, position, cosines, sines, keys, values, scores, query, out):
     """One row of `attend_rows`: qkv [(heads + 2 * kv_heads) * head_dim], query [head_dim] to work in."""
     kv_heads, head_dim = keys.shape[0], keys.shape[2]

@@ -30,7 +30,7 @@ CALIBRATION_FILE = Path(__file__).resolve().parents[2] / "assets" / "quantizatio
 def why_general(device: torch.device) -> str | None:
     """Why int8 models do not take the lean path on this machine, in a few words; None where they do."""
     if device.type != "cpu":
-        return f"it is for CPUs, and this runs on {device.type}"
+        return f"int8 runs on CPUs only here, and the device is {device.type}"
     if "fbgemm" not in torch.backends.quantized.supported_engines:
         return "this build of torch lacks the x86 int8 kernels (fbgemm)"
     if find_spec("numba") is None:
@@ -47,10 +47,12 @@ def quantized(module: PreTrainedModel, tokenizer) -> dict[str, Tensor]:
     from specviz.engine.context_length import context_length
     from specviz.engine.int8_weights import quantize, watch_inputs
     from specviz.engine.lean_weights import assemble, fuse
+    from specviz.engine.vocabulary import QUIET
 
     tensors = fuse(module)
     texts = [json.loads(line)["text"] for line in CALIBRATION_FILE.read_text(encoding="utf-8").splitlines()]
-    ids = [tokenizer(text, add_special_tokens=False)["input_ids"][: context_length(module.config)] for text in texts]
+    longest = context_length(module.config)
+    ids = [tokenizer(text, add_special_tokens=False, **QUIET)["input_ids"][:longest] for text in texts]
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # a factorisation's many small steps wait for each other where another program runs
     try:

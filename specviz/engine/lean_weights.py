@@ -64,6 +64,24 @@ def fuse(module: PreTrainedModel) -> dict[str, Tensor]:
     return {name: tensor.detach() for name, tensor in tensors.items()}
 
 
+def int8_bytes(module: PreTrainedModel, embedding_dtype: torch.dtype) -> int:
+    """What `LeanModel.weight_bytes` will be in int8, from shapes alone: the module may be on the meta device.
+
+    Args:
+        embedding_dtype: of the embedding's rows, which are not quantized.
+    """
+    tensors: dict[str, list[Tensor]] = {}
+    for name, tensor in fuse(module).items():
+        tensors.setdefault(name.rsplit(".", 1)[-1], []).append(tensor)
+    matrices = [matrix for name in (*MATRICES, "head") for matrix in tensors[name]]
+    norms = [norm for name in ("attention_norm", "mlp_norm", "final_norm") for norm in tensors[name]]
+    return (
+        sum(matrix.numel() + 4 * len(matrix) for matrix in matrices)
+        + sum(4 * norm.numel() for norm in norms)
+        + tensors["embedding"][0].numel() * embedding_dtype.itemsize
+    )
+
+
 def assemble(tensors: dict[str, Tensor], config: PretrainedConfig) -> LeanWeights:
     """Ready to run."""
 

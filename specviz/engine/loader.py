@@ -8,16 +8,18 @@ from __future__ import annotations
 import os
 import re
 import socket
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from specviz.config import DRAFT_PRECISIONS, DTYPES
-from specviz.engine.draft_facts import DRAFT_KINDS, DraftKind, find_draft_folder, shipped_sentence
-from specviz.engine.embedded import EMBEDDED_NAME, embedded_model_dir
+from specviz.engine.draft_facts import DRAFT_KINDS, DraftKind, find_draft_folder, read_draft_facts, shipped_sentence
+from specviz.engine.embedded import EMBEDDED_NAME, embedded_model_dir, is_embedded_source
 from specviz.engine.kv_memory import reads_ahead
 from specviz.engine.language_model import LanguageModel
 from specviz.engine.lazy_drafts import Draft, LazyDrafts, LazyExitHeads
@@ -31,8 +33,8 @@ if TYPE_CHECKING:
     from specviz.engine.lean_model import LeanModel
     from specviz.engine.vocabulary import Vocabulary
 
-EMBEDDED_SOURCES = (None, "embedded")
 SECONDS_TO_ASK_THE_HUB = 3
+SECONDS_ITS_ANSWER_HOLDS = 60
 DEVICES = ("auto", "cpu", "cuda", "mps")
 TARGET_PRECISIONS = (*DTYPES, "int8")
 
@@ -118,32 +120,45 @@ def load_pair(
     _check_choice("draft_precision", draft_precision, DRAFT_PRECISIONS)
     from specviz.engine.draft_files import read_draft, stored_embedding
     from specviz.engine.draft_loading import open_draft, open_shipped
+    from specviz.engine.pairing import refuse_other_tokenizer
     from specviz.engine.vocabulary import Vocabulary
 
     chosen_device = choose_device(device)
     chosen_dtype = choose_dtype(dtype, chosen_device)
+    is_embedded = is_embedded_source(target)
     target_source, name = locate(target)
+    folder = None if draft is None else find_draft_folder(draft)
+    if folder is not None:
+        read_draft_facts(folder)
+    elif draft is not None:
+        with _shipped_drafts_named():
+            draft_source, draft_name = locate(draft)
     notify(f"Loading {name}")
     vocabulary = Vocabulary(load_tokenizer(target_source, revision))
-    if takes_lean_path(dtype, chosen_device, is_embedded=target in EMBEDDED_SOURCES):
-        target_model = _load_lean(target_source, name, revision, vocabulary, is_embedded=target in EMBEDDED_SOURCES)
+    whole_draft = None
+    if draft is not None and folder is None:
+        with _shipped_drafts_named():
+            whole_draft = _WholeDraft(draft_source, draft_name, draft_revision)
+            draft_vocabulary = Vocabulary(load_tokenizer(draft_source, draft_revision))
+        refuse_other_tokenizer(vocabulary, draft_vocabulary, draft_name)
+    if takes_lean_path(dtype, chosen_device, is_embedded=is_embedded):
+        target_model = _load_lean(target_source, name, revision, vocabulary, is_embedded=is_embedded)
         eos_token_ids = _eos_token_ids(_load_generation_config(target_source, revision))
     else:
-        from specviz.engine.hf_model import TransformersModel
+        from specviz.engine.static_loading import open_module
 
         module = load_module(target_source, chosen_device, chosen_dtype, revision)
-        target_model = TransformersModel(module, name, revision or _found_revision(module.config))
+        target_model = open_module(module, name, revision or _found_revision(module.config))
         eos_token_ids = _eos_token_ids(module.generation_config)
     if not eos_token_ids and vocabulary.tokenizer.eos_token_id is not None:
         eos_token_ids = frozenset([vocabulary.tokenizer.eos_token_id])
 
     def open_drafts(precision: str) -> tuple[LanguageModel | None, LazyDrafts]:
-        if draft is None:
-            return None, LazyDrafts(shipped_drafts(precision) if target in EMBEDDED_SOURCES else {})
-        if (folder := find_draft_folder(draft)) is None:
-            return _load_draft_model(
-                draft, vocabulary, chosen_device, chosen_dtype, precision, draft_revision, notify
-            ), LazyDrafts()
+        if whole_draft is not None:
+            notify(f"Loading {whole_draft.name}")
+            return whole_draft.load(vocabulary, chosen_device, chosen_dtype, precision), LazyDrafts()
+        if folder is None:
+            return None, LazyDrafts(shipped_drafts(precision) if is_embedded else {})
         notify(f"Loading {folder.name}")
         stored = stored_embedding(target_model.embedding, target_source)
         opened = open_draft(read_draft(folder), target_model, precision, stored)
@@ -161,16 +176,36 @@ def load_pair(
 
 
 def locate(source: str | None) -> tuple[str, str]:
-    """(what transformers loads, the name to show) of a folder, a hub id, or the embedded model (None)."""
-    if source in EMBEDDED_SOURCES:
+    """(what transformers loads, the name to show) of a folder, a hub id, or the embedded model (None).
+
+    Raises:
+        BadRequest: it cannot be one of them, or the folder holds no model.
+    """
+    if is_embedded_source(source):
         return str(embedded_model_dir()), EMBEDDED_NAME
+    if find_draft_folder(source) is not None:
+        raise BadRequest(
+            f"{source!r} is a draft, not a model: give it as the draft, and as the target embedded, a model folder or a hub id."
+        )
     if source and Path(source).is_dir():
+        if not (Path(source) / "config.json").is_file():
+            raise BadRequest(
+                f"The folder {source!r} has no config.json, so no model is in it: name a folder with config.json, tokenizer and "
+                "safetensors weights, a hub id such as owner/model, or embedded."
+            )
         return source, Path(source).resolve().name
     if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", source) or source.startswith("."):
         raise BadRequest(
-            f"{source!r} is no folder here and no hub id: name a model folder, or a hub id such as owner/model."
+            f"{source!r} is no folder here and no hub id: name a model folder, a hub id such as owner/model, or embedded."
         )
     return source, source
+
+
+def layers_of(target: str | None, revision: str | None = None) -> tuple[int | None, str]:
+    """How many layers a target has, if its configuration says so, and the name to show; loads no weights."""
+    source, name = locate(target)
+    text_config = _load_config(source, revision).get_text_config(decoder=True)
+    return getattr(text_config, "num_hidden_layers", None), name
 
 
 def choose_device(device: str) -> torch.device:
@@ -254,36 +289,42 @@ def load_module(source: str, device: torch.device, dtype: torch.dtype, revision:
         return module if spread else module.to(device)
 
 
-def _load_draft_model(
-    draft: str,
-    target_vocabulary: Vocabulary,
-    device: torch.device,
-    target_dtype: torch.dtype,
-    precision: str,
-    revision: str | None,
-    notify: Callable[[str], None],
-) -> LanguageModel:
-    """A whole model with its own tokenizer, which has to be the target's."""
-    from specviz.engine.hf_model import TransformersModel
-    from specviz.engine.pairing import refuse_unfit_draft
-    from specviz.engine.vocabulary import Vocabulary
-
+@contextmanager
+def _shipped_drafts_named() -> Iterator[None]:
+    """What is refused as a draft is refused with those that can be had by name."""
     try:
-        source, name = locate(draft)
-        notify(f"Loading {name}")
-        vocabulary = Vocabulary(load_tokenizer(source, revision))
+        yield
     except BadRequest as error:
         raise BadRequest(f"{error} {shipped_sentence()}") from error
-    is_quantized = precision in ("int8", "int4")
-    dtype = target_dtype if is_quantized or precision == "auto" else choose_dtype(precision, device)
-    module = load_module(source, device, dtype, revision)
-    if is_quantized:
-        quantize_weights(module, precision)
-    model = TransformersModel(module, name, revision or _found_revision(module.config))
-    if is_quantized:
-        model.precision = precision
-    refuse_unfit_draft(target_vocabulary, vocabulary, model, module.get_input_embeddings().weight.shape[0])
-    return model
+
+
+@dataclass(frozen=True, slots=True)
+class _WholeDraft:
+    """A draft model of transformers, with the target's tokenizer."""
+
+    source: str
+    name: str
+    revision: str | None
+
+    def load(
+        self, target_vocabulary: Vocabulary, device: torch.device, target_dtype: torch.dtype, precision: str
+    ) -> LanguageModel:
+        from specviz.engine.hf_model import TransformersModel
+        from specviz.engine.pairing import refuse_narrow_draft
+        from specviz.engine.static_loading import open_module
+
+        is_quantized = precision in ("int8", "int4")
+        dtype = target_dtype if is_quantized or precision == "auto" else choose_dtype(precision, device)
+        module = load_module(self.source, device, dtype, self.revision)
+        revision = self.revision or _found_revision(module.config)
+        if is_quantized:
+            quantize_weights(module, precision)
+            model = TransformersModel(module, self.name, revision)
+            model.precision = precision
+        else:
+            model = open_module(module, self.name, revision)
+        refuse_narrow_draft(target_vocabulary, self.name, module.get_input_embeddings().weight.shape[0])
+        return model
 
 
 def _load_lean(source: str, name: str, revision: str | None, vocabulary: Vocabulary, *, is_embedded: bool) -> LeanModel:
@@ -341,8 +382,13 @@ def _hub_options(source: str) -> dict[str, bool]:
     return {} if Path(source).is_dir() or _hub_answers() else {"local_files_only": True}
 
 
-@cache
 def _hub_answers() -> bool:
+    """As it was a minute ago at most: a network may come while a page is open."""
+    return _hub_answered(int(time.monotonic() // SECONDS_ITS_ANSWER_HOLDS))
+
+
+@lru_cache(maxsize=1)
+def _hub_answered(minute: int) -> bool:
     if any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")):
         return True  # only the proxy knows
     from huggingface_hub.constants import ENDPOINT
@@ -382,18 +428,41 @@ class clear_errors:
         if error is None or isinstance(error, (BadRequest, KeyboardInterrupt)):
             return
         import torch
+        from huggingface_hub.errors import LocalEntryNotFoundError
 
         if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
             raise RunFailed(
                 f"{self._source} does not fit into memory: choose a smaller model or a smaller dtype."
             ) from error
+        if any(isinstance(cause, LocalEntryNotFoundError) for cause in _with_causes(error)):
+            raise BadRequest(_unreachable_sentence(self._source)) from error
         if (
             isinstance(error, (OSError, ValueError, KeyError, ImportError, RuntimeError))
             or "safetensors" in type(error).__module__
         ):
             first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            if "backend tokenizer" in first_line:  # what follows there is an empty list
+                first_line = "no tokenizer is in it that can be read"
             where = "in that folder" if Path(self._source).is_dir() else "as a folder here or on the hub"
             raise BadRequest(
                 f"{self._source!r} could not be loaded {where} as a causal language model with safetensors weights "
                 f"({first_line[:300]}): name a folder or a hub id that holds one."
             ) from error
+
+
+def _with_causes(error: BaseException) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__
+
+
+def _unreachable_sentence(source: str) -> str:
+    """No network: what can be done without one, and how the model comes here once there is one."""
+    from specviz.presets import load_pairs
+
+    pair = next((pair.name for pair in load_pairs() if source in (pair.target, pair.draft)), None)
+    fetching = "" if pair is None else f", or run `python -m specviz fetch {pair}` once there is one"
+    return (
+        f"{source!r} is no folder here, was not downloaded before, and there is no network to the model hub: "
+        f"choose the embedded model or a folder that holds a model, which need none{fetching}."
+    )

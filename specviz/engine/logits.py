@@ -72,6 +72,12 @@ class LogitsPipeline:
             return None
         raise RunFailed(NOT_NUMBERS)
 
+    def adjust_unseen(self, logits: Tensor, num_context: int) -> Tensor:
+        """As `adjust`, for the one row after so many tokens that need not be known, since none of them is penalized or
+        suppressed. Asks the device nothing: whether the row is of numbers is for the caller to see."""
+        assert self.settings.repetition_penalty == 1.0, "a penalty needs the tokens"
+        return self._adjust(logits, range(num_context), ())
+
     def distribution(self, adjusted: Tensor) -> Tensor:
         """What tokens are drawn from, after temperature, top-k and top-p; not for greedy decoding.
 

@@ -12,6 +12,9 @@ from specviz.errors import BadRequest
 
 if TYPE_CHECKING:
     import torch
+    from transformers import PreTrainedModel
+
+    from specviz.engine.hf_model import TransformersModel
 
 Level = Literal["ok", "slow", "refused"]
 
@@ -52,8 +55,18 @@ class Candidate:
     refusal: str | None = None
 
 
-def inspect_candidate(source: str, name: str, dtype: torch.dtype, revision: str | None = None) -> Candidate:
+def inspect_candidate(
+    source: str,
+    name: str,
+    dtype: torch.dtype,
+    revision: str | None = None,
+    *,
+    lean_embedding: torch.dtype | None = None,
+) -> Candidate:
     """Everything about a model but its weights: it is built on the meta device, where tensors have only shapes.
+
+    Args:
+        lean_embedding: the embedding's dtype where it will be run on the lean path, in int8, whatever `dtype` is.
 
     Raises:
         BadRequest: no such model.
@@ -63,6 +76,7 @@ def inspect_candidate(source: str, name: str, dtype: torch.dtype, revision: str 
     from transformers import AutoConfig, AutoModelForCausalLM
 
     from specviz.engine.hf_model import TransformersModel
+    from specviz.engine.lean_weights import why_not_lean
     from specviz.engine.loader import clear_errors, load_tokenizer
 
     vocabulary = Vocabulary(load_tokenizer(source, revision))
@@ -72,17 +86,35 @@ def inspect_candidate(source: str, name: str, dtype: torch.dtype, revision: str 
     if Path(source).is_dir() and not list(Path(source).glob("*.safetensors")):
         refusal = f"{name} has no safetensors weights in its folder: convert them, other formats are never loaded."
         return Candidate(name, vocabulary, text_config.vocab_size, None, refusal)
+    if lean_embedding is not None and (reason := why_not_lean(config)):
+        return Candidate(
+            name, vocabulary, text_config.vocab_size, None, f"{name} cannot be run in int8, since {reason}."
+        )
     try:
         with init_empty_weights(include_buffers=True), torch.device("meta"):
             module = AutoModelForCausalLM.from_config(config, dtype=dtype, trust_remote_code=False)
             module.tie_weights()
             model = TransformersModel(module, name, revision)
+            if lean_embedding is not None:
+                _tell_as_lean(model, module, lean_embedding)
     except BadRequest as error:
         return Candidate(name, vocabulary, text_config.vocab_size, None, str(error))
     except ValueError:
         refusal = f"{name} ({config.model_type}) is not a causal language model: choose a decoder-only one."
         return Candidate(name, vocabulary, text_config.vocab_size, None, refusal)
     return Candidate(name, vocabulary, module.get_input_embeddings().weight.shape[0], model)
+
+
+def _tell_as_lean(model: TransformersModel, module: PreTrainedModel, embedding_dtype: torch.dtype) -> None:
+    """What is said of the model is what `LeanModel` would say in int8; its KV is float32."""
+    import torch
+
+    from specviz.engine.lean_weights import int8_bytes
+
+    values_per_position = model.kv_bytes_per_position // model.dtype.itemsize
+    model.weight_bytes = int8_bytes(module, embedding_dtype)
+    model.kv_bytes_per_position = values_per_position * torch.float32.itemsize
+    model.dtype, model.precision = torch.int8, "int8"
 
 
 def judge_pair(target: Candidate, draft: Candidate) -> PairVerdict:
@@ -141,19 +173,21 @@ def tokenizer_differences(target: Vocabulary, draft: Vocabulary) -> list[str]:
     return differences
 
 
-def refuse_unfit_draft(
-    target_vocabulary: Vocabulary, draft_vocabulary: Vocabulary, draft: LanguageModel, num_draft_embeddings: int
-) -> None:
+def refuse_other_tokenizer(target_vocabulary: Vocabulary, draft_vocabulary: Vocabulary, draft_name: str) -> None:
     """Raise BadRequest where a token id of one would not mean the same to the other."""
     differences = tokenizer_differences(target_vocabulary, draft_vocabulary)
     if differences:
         raise BadRequest(
-            f"{draft.name} has another tokenizer than the target ({'; '.join(differences)}): choose a draft of the same "
+            f"{draft_name} has another tokenizer than the target ({'; '.join(differences)}): choose a draft of the same "
             "family, or drafter prompt_lookup or early_exit, which need none."
         )
+
+
+def refuse_narrow_draft(target_vocabulary: Vocabulary, draft_name: str, num_draft_embeddings: int) -> None:
+    """Raise BadRequest where the draft cannot read every token of the target's."""
     if num_draft_embeddings < target_vocabulary.size:
         raise BadRequest(
-            f"{draft.name} has embeddings for {num_draft_embeddings} ids, but the tokenizer has {target_vocabulary.size}: "
+            f"{draft_name} has embeddings for {num_draft_embeddings} ids, but the tokenizer has {target_vocabulary.size}: "
             "choose a draft that reads them all."
         )
 

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from specviz.config import RunSettings
-from specviz.drafters.base import DraftedToken, Drafter, DraftSession, RunContext, draft_model_of
+from specviz.drafters.base import DraftedToken, Drafter, DraftSession, DraftStop, RunContext, draft_model_of
+from specviz.drafters.chain import DraftChain, to_host
 from specviz.engine.clock import Laps, RunClock
 from specviz.engine.describe import RoundDescriber, TokenChances
 from specviz.engine.dice import Dice
@@ -142,18 +143,17 @@ class DecodingRun:
         self.session: DraftSession | None = None
         self._draft_model = draft_model_of(drafter) if drafter else None
         if drafter:
-            self.session = drafter.open(
-                RunContext(
-                    target_cache=self.cache,
-                    cache_for=lambda model: memory.take(model, prompt_ids),
-                    pipeline=self.pipeline,
-                    dice=self.dice,
-                    eos_token_ids=eos_token_ids,
-                    confidence=settings.draft_threshold if settings.is_adaptive else None,
-                    wants_model_probs=settings.trace_detail != "none",
-                    should_stop=self._should_stop,
-                )
+            self._context = RunContext(
+                target_cache=self.cache,
+                cache_for=lambda model: memory.take(model, prompt_ids),
+                pipeline=self.pipeline,
+                dice=self.dice,
+                eos_token_ids=eos_token_ids,
+                confidence=settings.draft_threshold if settings.is_adaptive else None,
+                wants_model_probs=settings.trace_detail != "none",
+                should_stop=self._should_stop,
             )
+            self.session = drafter.open(self._context)
             self._feed_again_what_lacks_features()
 
     # -- The algorithm -------------------------------------------------------------------------
@@ -167,7 +167,7 @@ class DecodingRun:
         laps.end("target")
         if self.session:
             self.session.prefill(self.committed, features)
-        laps.end("draft")
+        self._synchronize_draft(laps)
         self.prefill_seconds = self.clock.busy
         return {
             "type": "prefill",
@@ -184,21 +184,29 @@ class DecodingRun:
         length_before, draft_length_before = self.cache.length, self._draft_cache_length()
         assert length_before == len(self.committed) - 1, "the newest token is pending, and only that one"
 
-        # Draft.
+        # Draft: on the device as a whole, where that can be, else token by token.
         draft: list[DraftedToken] = []
-        draft_stop = yield from self._draft(draft, index, live_drafts, laps)
-        if draft and self._should_stop():
+        chain = None if live_drafts else self._chain(index)
+        draft_stop = None
+        if chain is None:
+            draft_stop = yield from self._draft(draft, index, live_drafts, laps)
+        self._synchronize_draft(laps)
+        if (draft or chain) and self._should_stop():
             self._roll_back(0, {})
             return
-        draft_ids = [token.token_id for token in draft]
         assert self.cache.length == length_before, "a drafter leaves the target's cache as long as it found it"
 
         # Verify: the pending token and the draft, in one pass.
-        fed = [self.committed[-1], *draft_ids]
-        output = self._target_pass(fed)
+        pending = self.committed[-1]
+        output = self._target_pass(chain.after(pending) if chain else [pending, *(token.token_id for token in draft)])
         self.target.synchronize()
         laps.end("verify")
-        adjusted = self.pipeline.adjust(output.logits, self.committed, draft_ids)
+        logits = output.logits
+        if chain:
+            rows = to_host(chain.with_logits(logits))
+            logits, draft, stopped_by = chain.from_host(rows, self._context)
+            draft_stop = self._why_short(len(draft), stopped_by)
+        adjusted = self.pipeline.adjust(logits, self.committed, [token.token_id for token in draft])
         said, kept = self._settle(index, draft, adjusted)
 
         # Roll back.
@@ -227,8 +235,7 @@ class DecodingRun:
         """Fill `draft`; returns why it is shorter than k (or None)."""
         if self.session is None:
             return None
-        wanted = self.settings.most_draft_tokens
-        longest, cut_by = self.rules.longest_draft(wanted, self._num_new, len(self.committed))
+        longest, _ = self._longest_draft()
         proposals = self.session.propose(self.committed, longest, index)
         while True:
             try:
@@ -246,12 +253,35 @@ class DecodingRun:
                 yield self.describer.drawn(self.texts, draft, index, self.clock.elapsed)
                 laps.end("other")
         assert len(draft) <= longest, "a drafter never proposes more than it was asked for"
-        laps.end("draft")
-        if len(draft) == wanted:
-            return None
-        return cut_by if len(draft) == longest else stopped_by
+        return self._why_short(len(draft), stopped_by)
 
-    def _target_pass(self, fed: list[int]) -> ForwardOutput:
+    def _chain(self, index: int) -> DraftChain | None:
+        """A draft that is still on the device; None where the session makes none, or no token may be drafted."""
+        make = getattr(self.session, "chain", None)
+        if make is None or self._draft_model is None or self._draft_model.device != self.target.device:
+            return None
+        longest, _ = self._longest_draft()
+        return make(self.committed, longest, index) if longest > 0 else None
+
+    def _longest_draft(self) -> tuple[int, DraftStop | None]:
+        """How many tokens may be drafted now, and what makes them fewer than k."""
+        return self.rules.longest_draft(self.settings.most_draft_tokens, self._num_new, len(self.committed))
+
+    def _why_short(self, num_drafted: int, stopped_by: DraftStop | None) -> DraftStop | None:
+        """Why a draft is shorter than k."""
+        longest, cut_by = self._longest_draft()
+        if num_drafted == self.settings.most_draft_tokens:
+            return None
+        return cut_by if num_drafted == longest else stopped_by
+
+    def _synchronize_draft(self, laps: Laps) -> None:
+        """The draft's time ends when its device is done."""
+        if self.session is None:
+            return
+        getattr(self._draft_model, "synchronize", self.target.synchronize)()
+        laps.end("draft")
+
+    def _target_pass(self, fed: Sequence[int] | Tensor) -> ForwardOutput:
         """The target over the pending token and the draft, all of it or what the drafter has not run yet."""
         if self.session and self.session.shared_layers:
             return self.session.verify(fed)

@@ -13,6 +13,7 @@ from specviz.engine.context_tokens import ContextTokens
 from specviz.engine.cut_vocabulary import CutVocabulary
 from specviz.engine.draft_head import HeadOutput
 from specviz.engine.draft_head_net import DraftHeadNet
+from specviz.engine.language_model import ids_on
 
 FIRST_CAPACITY = 256  # entries
 
@@ -43,7 +44,7 @@ class TorchHeadCache:
         self.length = length
         self.context.truncate(length)
 
-    def append(self, keys: Tensor, values: Tensor, next_ids: Sequence[int]) -> None:
+    def append(self, keys: Tensor, values: Tensor, next_ids: Sequence[int] | Tensor) -> None:
         """Add entries, each [rows, kv_heads, head_dim], with the tokens that they were made of."""
         self.context.read(next_ids, self.length)
         end = self.length + len(keys)
@@ -85,6 +86,7 @@ class TorchHead:
         self.feature_layers = net.shape.feature_layers
         self.vocab_size = cut.size
         self.dtype, self.device = net.qkv.dtype, net.qkv.device
+        self.drafts_in_chains = self.device.type == "cuda"  # elsewhere nothing is gained (see `drafters/chain.py`)
         self.precision = str(self.dtype).removeprefix("torch.")
         held = [*net.parameters(), head]
         self.weight_bytes = sum(tensor.numel() * tensor.element_size() for tensor in held)
@@ -100,15 +102,17 @@ class TorchHead:
         return self._extend(self._net.fused(features.to(self.device, self.dtype)), next_ids, cache, wants_output)
 
     @torch.no_grad()
-    def go_on(self, state: Tensor, next_id: int, cache: TorchHeadCache) -> HeadOutput:
-        return self._extend(state, [next_id], cache, wants_output=True)
+    def go_on(self, state: Tensor, next_id: int | Tensor, cache: TorchHeadCache) -> HeadOutput:
+        next_ids = next_id if isinstance(next_id, Tensor) else [next_id]
+        return self._extend(state, next_ids, cache, wants_output=True)
 
     def _extend(
-        self, states: Tensor, next_ids: Sequence[int], cache: TorchHeadCache, wants_output: bool
+        self, states: Tensor, next_ids: Sequence[int] | Tensor, cache: TorchHeadCache, wants_output: bool
     ) -> HeadOutput | None:
         net, start, rows = self._net, cache.length, len(next_ids)
         assert start + rows <= self.max_positions, f"{self.name} has no position {start + rows - 1}"
-        embeddings = self._embedding[list(next_ids)].to(self.device, self.dtype)
+        ids = ids_on(next_ids, self._embedding.device)
+        embeddings = functional.embedding(ids, self._embedding).to(self.device, self.dtype)
         x = net.joined(states, embeddings)
         queries, keys, values = net.queries_keys_values(x, torch.arange(start, start + rows, device=self.device))
         cache.append(keys, values, next_ids)

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 REPLACEMENT = "\ufffd"
+# Whether a text is too long is said in a sentence of ours (`check_request`), not in a warning of transformers'.
+QUIET = {"verbose": False}
 _BYTE_FALLBACK = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
@@ -134,12 +136,12 @@ class Vocabulary:
             )
         if is_raw:
             templated = text
-            ids = list(self.tokenizer(text).input_ids)
+            ids = list(self.tokenizer(text, **QUIET).input_ids)
         elif not text.strip():
             raise BadRequest("The prompt is empty: type something.")
         else:
             templated = self._apply_template([*_system(system), *history, {"role": "user", "content": text}])
-            ids = list(self.tokenizer(templated, add_special_tokens=False).input_ids)
+            ids = list(self.tokenizer(templated, add_special_tokens=False, **QUIET).input_ids)
         if not ids and self.tokenizer.bos_token_id is not None:
             ids = [self.tokenizer.bos_token_id]
         if not ids:
@@ -153,7 +155,7 @@ class Vocabulary:
         if not history or not self.tokenizer.chat_template:
             return 0
         earlier = self._apply_template([*_system(system), *history], add_generation_prompt=False)
-        ids = self.tokenizer(earlier, add_special_tokens=False).input_ids
+        ids = self.tokenizer(earlier, add_special_tokens=False, **QUIET).input_ids
         pairs = enumerate(zip(ids, token_ids, strict=False))
         return next((i for i, (one, other) in pairs if one != other), min(len(ids), len(token_ids)))
 

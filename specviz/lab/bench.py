@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from specviz.engine.draft_facts import DRAFT_KINDS
+from specviz.engine.embedded import EMBEDDED_NAME
 from specviz.lab.cores import available_cores
 from specviz.lab.costs import Costs, fold_costs
 from specviz.lab.engines import ENGINES, OWN_ENGINES, Generation, Setup, why_unavailable
@@ -20,6 +21,7 @@ from specviz.lab.worker import COSTS_JOB, PERPLEXITY_JOBS
 from specviz.lab.worker_process import Worker, WorkerProcess
 
 FEWEST_COST_REPETITIONS = 9
+MOST_COST_TURNS = 60  # a hundred more would not make the medians any better
 
 Start = Callable[[str, Setup], Worker]
 Notify = Callable[[str], None]
@@ -55,8 +57,8 @@ def run_bench(plan: Plan, *, start: Start = WorkerProcess, notify: Notify = lamb
     requests = {name: [_request(prompt, plan.max_new_tokens) for prompt in plan.prompts] for name in engines}
     setups = dict.fromkeys(engines, plan.setup)
     if any(name in OWN_ENGINES for name in engines):
-        requests[COSTS_JOB] = [_cost_request(plan, engines)] * len(plan.prompts)
-        runs_draft = any(kind in engines for kind in DRAFT_KINDS)
+        requests[COSTS_JOB] = [_cost_request(plan, engines, turn) for turn in range(len(plan.prompts))]
+        runs_draft = any(OWN_ENGINES.get(name) in DRAFT_KINDS for name in engines)
         setups[COSTS_JOB] = plan.setup if runs_draft else replace(plan.setup, draft=None)
     answers = _ask(setups, requests, plan.repeat, start, notify)
 
@@ -104,16 +106,20 @@ def _request(prompt: BenchPrompt, max_new_tokens: int) -> dict[str, Any]:
     return {"text": prompt.text, "token_ids": list(prompt.token_ids), "max_new_tokens": max_new_tokens}
 
 
-def _cost_request(plan: Plan, engines: Sequence[str]) -> dict[str, Any]:
-    """Costs are measured on the prompt that is as long as a run is half-way through, on the median."""
+def _cost_request(plan: Plan, engines: Sequence[str], turn: int = 0) -> dict[str, Any]:
+    """Costs are measured on the prompt that is as long as a run is half-way through, on the median.
+
+    Args:
+        turn: number of the prompt that the engines are at; beyond `MOST_COST_TURNS` no costs are measured any more.
+    """
     half_way = statistics.median(len(prompt.token_ids) for prompt in plan.prompts) + plan.max_new_tokens / 2
     typical = min(plan.prompts, key=lambda prompt: abs(len(prompt.token_ids) - half_way))
-    drafters = [OWN_ENGINES[name] for name in engines if name in OWN_ENGINES and name != "plain"]
+    drafters = dict.fromkeys(OWN_ENGINES[name] for name in engines if name in OWN_ENGINES and name != "plain")
     return {
         "text": typical.text,
         "token_ids": list(typical.token_ids),
         "drafters": ["none", *drafters],
-        "repetitions": -(-FEWEST_COST_REPETITIONS // len(plan.prompts)),
+        "repetitions": -(-FEWEST_COST_REPETITIONS // len(plan.prompts)) if turn < MOST_COST_TURNS else 0,
     }
 
 
@@ -154,6 +160,7 @@ def _setting(plan: Plan) -> dict[str, Any]:
     lengths = [len(prompt.token_ids) for prompt in plan.prompts]
     return {
         **plan.setup.to_dict(),
+        "target": EMBEDDED_NAME if plan.setup.is_embedded else plan.setup.target,
         "prompts": len(plan.prompts),
         "prompts_cut": sum(prompt.is_cut for prompt in plan.prompts),
         "median_prompt_tokens": statistics.median(lengths),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 # Its steps are lookups: they cost next to nothing, and a different next-to-nothing each time.
 WITHOUT_STEP_COST = ("prompt_lookup",)
+# Drafts in the target's first layers: verification goes on behind them.
+SHARING_LAYERS = ("early_exit",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +23,8 @@ class Costs:
         overhead: the rest of a round that drafted something (verdict, texts, the event); None if none did.
         plain_overhead: the same of a round of plain decoding.
         target_pass_seconds: the unit.
+        spared: drafter -> of what a pass over several tokens costs beyond one over one token, the share that its
+            verification spares, as drafting has run the first layers of all but one of them; 0 where it shares none.
         context_tokens: how much text lay before.
         repetitions: how often all was measured.
     """
@@ -32,6 +36,7 @@ class Costs:
     target_pass_seconds: float
     context_tokens: int
     repetitions: int
+    spared: dict[str, float] = field(default_factory=dict)
 
     def verify_cost_ratio(self, num_tokens: int) -> float:
         """v(n); beyond what was measured the line through its second half goes on."""
@@ -40,6 +45,11 @@ class Costs:
         middle = len(self.v) // 2
         slope = (self.v[-1] - self.v[middle]) / (len(self.v) - 1 - middle)
         return self.v[-1] + slope * (num_tokens - len(self.v))
+
+    def verification_cost(self, drafter: str, num_tokens: int) -> float:
+        """Of a round of this drafter that verifies `num_tokens` (the pending one among them)."""
+        whole = self.verify_cost_ratio(num_tokens)
+        return whole - self.spared.get(drafter, 0.0) * (whole - 1)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -58,14 +68,16 @@ def fold_costs(repetitions: Sequence[Mapping[str, Any]], context_tokens: int) ->
     }
     plain = rounds.pop("none")
     drafting = [each for kind in rounds.values() for each in kind if each["steps"]]
+    v = [statistics.median(column) for column in zip(*ratios, strict=True)]
     return Costs(
         c={drafter: _step_cost(drafter, each, unit) for drafter, each in rounds.items()},
-        v=[statistics.median(column) for column in zip(*ratios, strict=True)],
+        v=v,
         overhead=_median_or_none([each["other"] / unit for each in drafting]),
         plain_overhead=statistics.median(each["other"] / unit for each in plain),
         target_pass_seconds=unit,
         context_tokens=context_tokens,
         repetitions=len(repetitions),
+        spared={drafter: _spared(each, v, unit) for drafter, each in rounds.items() if drafter in SHARING_LAYERS},
     )
 
 
@@ -73,6 +85,15 @@ def _step_cost(drafter: str, rounds: Sequence[Mapping[str, Any]], unit: float) -
     if drafter in WITHOUT_STEP_COST:
         return None
     return _median_or_none([each["draft"] / each["steps"] / unit for each in rounds if each["steps"]])
+
+
+def _spared(rounds: Sequence[Mapping[str, Any]], v: Sequence[float], unit: float) -> float:
+    shares = [
+        (v[each["steps"]] - each["verify"] / unit) / (v[each["steps"]] - 1)
+        for each in rounds
+        if 0 < each["steps"] < len(v) and v[each["steps"]] > 1
+    ]
+    return min(1.0, max(0.0, statistics.median(shares))) if shares else 0.0
 
 
 def _median_or_none(values: Sequence[float]) -> float | None:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from typing import Any, Literal
 
-from specviz.config import DRAFTER_KINDS, RunSettings
+from specviz.config import RunSettings, default_draft_tokens
 from specviz.engine.draft_facts import DRAFT_KINDS, why_no_draft
 from specviz.presets import EMBEDDED_TARGET
 
@@ -16,16 +16,18 @@ OWN_ENGINES = {
     "prompt_lookup": "prompt_lookup",
     "draft_model": "draft_model",
     "draft_head": "draft_head",
+    "draft_head_lookup": "draft_head",
     "early_exit": "early_exit",
 }
+LOOKUP_FIRST_ENGINES = ("draft_head_lookup",)  # the text is searched before the drafter is asked
 TRANSFORMERS_ENGINES = ("hf_plain", "hf_prompt_lookup", "hf_assisted")
 ENGINES = (*OWN_ENGINES, *TRANSFORMERS_ENGINES, "llama_cpp_plain", "vllm")
 
-# The plain decoding, at the same precision, that an engine's ids are compared with.
+# The plain decoding, at the same precision, that an engine's ids are compared with; that of plain decoding is itself.
 PLAIN_OF = {
-    **dict.fromkeys((name for name in OWN_ENGINES if name != "plain"), "plain"),
-    "hf_prompt_lookup": "hf_plain",
-    "hf_assisted": "hf_plain",
+    **dict.fromkeys(OWN_ENGINES, "plain"),
+    **dict.fromkeys(TRANSFORMERS_ENGINES, "hf_plain"),
+    "llama_cpp_plain": "llama_cpp_plain",
 }
 
 
@@ -98,18 +100,20 @@ class Generation:
         return asdict(self)
 
 
-def own_settings(drafter: str, setup: Setup, max_new_tokens: int) -> RunSettings:
+def own_settings(drafter: str, setup: Setup, max_new_tokens: int, *, lookup_first: bool = False) -> RunSettings:
     """Greedy settings of our engine: nothing is recorded but ids, statuses and times."""
     k = setup.num_draft_tokens
-    if k is None:
-        k = "auto" if drafter in (*DRAFT_KINDS, "early_exit") else RunSettings().num_draft_tokens
-    return RunSettings(drafter=drafter, max_new_tokens=max_new_tokens, trace_detail="none", num_draft_tokens=k)
+    return RunSettings(
+        drafter=drafter,
+        lookup_first=lookup_first,
+        max_new_tokens=max_new_tokens,
+        trace_detail="none",
+        num_draft_tokens=default_draft_tokens(drafter) if k is None else k,
+    )
 
 
 def why_unavailable(name: str, setup: Setup) -> str | None:
     """A sentence if it is plain from here that this engine cannot run; None if it may be tried."""
-    if name in OWN_ENGINES and OWN_ENGINES[name] not in DRAFTER_KINDS:
-        return f"This version has no drafter of the kind {name}."
     kind = "draft_model" if name == "hf_assisted" else OWN_ENGINES.get(name)
     if kind in DRAFT_KINDS:
         return why_no_draft(kind, setup.draft, is_embedded=setup.is_embedded)

@@ -31,7 +31,12 @@ class LlamaCppEngine:
             n_gpu_layers=0,
             verbose=False,
         )
-        self.facts = {"precision": Path(setup.gguf_file).stem.rpartition(".")[2], "device": "cpu", "threads": threads}
+        self.facts = {
+            "precision": Path(setup.gguf_file).stem.rpartition(".")[2],
+            "device": "cpu",
+            "threads": threads,
+            "draft": None,
+        }
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         self._llama.reset()  # else it would keep the last prompt's beginning

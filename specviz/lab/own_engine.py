@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from specviz.engine.draft_facts import DRAFT_KINDS
 from specviz.errors import RunFailed
 from specviz.events import Event, Round
-from specviz.lab.engines import Generation, Setup, own_settings
+from specviz.lab.engines import LOOKUP_FIRST_ENGINES, OWN_ENGINES, Generation, Setup, own_settings
 from specviz.metrics import fold_metrics
 
 if TYPE_CHECKING:
@@ -15,21 +15,29 @@ if TYPE_CHECKING:
 
 
 class OwnEngine:
-    """Decodes with one drafter; `facts` says on what.
+    """One of `OWN_ENGINES`; `facts` says what it runs on.
 
     Raises:
         SpecVizError: the models cannot be loaded, or do not fit together.
     """
 
-    def __init__(self, drafter: str, setup: Setup) -> None:
-        self._drafter, self._setup = drafter, setup
-        self._pair = load_own_pair(setup, with_draft=drafter in DRAFT_KINDS)
-        self.facts = own_facts(self._pair)
+    def __init__(self, name: str, setup: Setup) -> None:
+        self._setup = setup
+        self._drafter, self._looks_up_first = OWN_ENGINES[name], name in LOOKUP_FIRST_ENGINES
+        self._pair = load_own_pair(setup, with_draft=self._drafter in DRAFT_KINDS)
+        self.facts = {**own_facts(self._pair), "draft": self._draft_name()}
+
+    def _draft_name(self) -> str | None:
+        """What runs beside the target, also where it is a shipped draft that nobody named."""
+        draft = self._pair.draft_for(self._drafter)
+        return None if draft is None else draft.name
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         from specviz.runs import Run
 
-        settings = own_settings(self._drafter, self._setup, request["max_new_tokens"])
+        settings = own_settings(
+            self._drafter, self._setup, request["max_new_tokens"], lookup_first=self._looks_up_first
+        )
         run = Run(self._pair, request["text"], settings)
         if run.prompt["token_ids"] != request["token_ids"]:
             raise RunFailed("The prompt was split into other tokens than those that all engines are given.")
@@ -90,5 +98,7 @@ def read_generation(events: list[Event]) -> Generation:
 
 
 def draft_steps(event: Round) -> int:
-    """Steps of the drafter in a round: one a drafted token, and the one that found nothing to say."""
+    """Steps of the drafter in a round: one a drafted token that was not looked up, and the one that found nothing to say."""
+    if event["draft"] and event["draft"][0].get("looked_up"):
+        return 0
     return len(event["draft"]) or int(event["draft_stop"] == "confidence")

@@ -32,7 +32,7 @@ def _summarize(name: str, records: Mapping[str, Record], categories: Sequence[st
         **_figures(record, records.get("plain"), everything),
         "spread": quartiles(_speeds(record, everything)),
         "speedup_spread": quartiles(speedups),
-        "identical": identical_share(record, records.get(PLAIN_OF.get(name, ""))),
+        **_identity(name, records),
         "first_token_seconds": median_or_none([_first_token_seconds(runs) for runs in record]),
         "acceptance_by_position": acceptance_by_position([run for runs in record for run in runs]),
         "tokens": sum(len(runs[0].token_ids) for runs in record),
@@ -44,6 +44,21 @@ def _summarize(name: str, records: Mapping[str, Record], categories: Sequence[st
     if name in TRANSFORMERS_ENGINES:
         summary["speedup_over_own_plain"] = median_or_none(speedups_over(record, own_plain, everything))
     return summary
+
+
+def _identity(name: str, records: Mapping[str, Record]) -> dict[str, Any]:
+    """`identical`: share of the prompts whose ids are those of the same engine's plain decoding, where that was measured;
+    null with the reason as `identical_why` where it was not. Plain decoding is compared with its own repetitions."""
+    plain = PLAIN_OF.get(name)
+    if plain is None:
+        why = "no plain decoding of this engine is measured beside it"
+    elif plain not in records:
+        why = f"{plain}, its plain decoding, was not measured"
+    elif plain == name and any(len(runs) < 2 for runs in records[name]):
+        why = "it is the plain decoding that others are compared with: with --repeat 2 it is compared with itself"
+    else:
+        return {"identical": identical_share(records[name], records[plain]), "identical_why": None}
+    return {"identical": None, "identical_why": why}
 
 
 def _figures(record: Record, plain: Record | None, indices: Sequence[int]) -> dict[str, Any]:
@@ -68,10 +83,8 @@ def speedups_over(record: Record, plain: Record | None, indices: Sequence[int]) 
     return [mine / other for mine, other in pairs if mine is not None and other is not None]
 
 
-def identical_share(record: Record, plain: Record | None) -> float | None:
-    """Share of prompts whose ids, in every repetition, are those of plain decoding; None without plain decoding."""
-    if plain is None:
-        return None
+def identical_share(record: Record, plain: Record) -> float | None:
+    """Share of prompts whose ids, in every repetition, are those of plain decoding; None without prompts."""
     same = [
         all(run.token_ids == plain_runs[0].token_ids for run in (*runs, *plain_runs))
         for runs, plain_runs in zip(record, plain, strict=True)
@@ -89,8 +102,9 @@ def mean_tokens_per_round(runs: Sequence[Generation]) -> float | None:
 def acceptance_by_position(runs: Sequence[Generation]) -> list[float | None] | None:
     """Of the rounds of all runs that judged draft position i, the share that accepted it; None without drafts.
 
-    With a fixed k every round judges position 0, and the first share is how often the drafter's choice is the target's;
-    with an adaptive one only what the drafter was sure of is judged.
+    Every round of a drafter with a distribution judges position 0, so that the first share is how often its choice
+    is the target's; further positions are judged where all before were accepted, with an adaptive k only where the
+    drafter was sure of them too.
     """
     drafted = [run for run in runs if run.judged]
     if not drafted:

@@ -29,11 +29,13 @@ class TransformersEngine:
         import torch
 
         self._model = load_reference(setup.target, setup.hf_dtype, setup.device, setup.revision)
+        self._draft_name: str | None = None
         self._options = self._options_of(name, setup)
         self.facts = {
             "precision": setup.hf_dtype,
             "device": str(self._model.device),
             "threads": torch.get_num_threads(),
+            "draft": self._draft_name,
         }
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -88,10 +90,12 @@ class TransformersEngine:
         stored = stored_embedding(embedding, source)
         folder = shipped_for("draft_model", stored) if setup.draft is None else find_draft_folder(setup.draft)
         if folder is None and setup.draft is not None:
+            self._draft_name = locate(setup.draft)[1]
             return load_reference(setup.draft, setup.hf_dtype, setup.device, setup.draft_revision)
         if folder is None:
             raise BadRequest(f"No draft model is shipped that was trained for {name}: name one with --draft.")
         file = read_draft(folder)
+        self._draft_name = file.facts.name
         file.refuse_other_target(stored, target.config.get_text_config().num_hidden_layers, name)
         return full_width_llama(file, embedding, target.dtype, target.get_output_embeddings().weight)
 

@@ -26,9 +26,14 @@ class VllmEngine:
 
     def __init__(self, setup: Setup) -> None:
         self._address = server_address(setup.vllm_url)
-        models = json.loads(self._send("GET", "/v1/models", None).read())["data"]
-        self._model = models[0]["id"]
-        self.facts = {"precision": None, "device": None, "threads": None, "model": self._model}
+        answer = self._send("GET", "/v1/models", None)
+        try:
+            self._model = str(json.loads(answer.read())["data"][0]["id"])
+        except (ValueError, LookupError, TypeError):
+            raise RunFailed(
+                f"What answers at {self._address.geturl()} names no models, as vLLM does: give the address of a vLLM server."
+            ) from None
+        self.facts = {"precision": None, "device": None, "threads": None, "draft": None, "model": self._model}
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         body = {

@@ -34,7 +34,7 @@ def make_job(name: str, setup: Setup) -> Job:
     if name in OWN_ENGINES:
         from specviz.lab.own_engine import OwnEngine
 
-        return OwnEngine(OWN_ENGINES[name], setup)
+        return OwnEngine(name, setup)
     if name in TRANSFORMERS_ENGINES:
         from specviz.lab.transformers_engine import TransformersEngine
 

@@ -39,7 +39,7 @@ class WorkerProcess:
 
     Args:
         command: what to start; it must speak the protocol of `specviz.lab.worker`.
-        threads: how many OpenMP may use; None leaves it to the library.
+        longest_seconds: how long it may take to answer; beyond, it is killed.
 
     Raises:
         WorkerFailed: it did not become ready.
@@ -53,7 +53,7 @@ class WorkerProcess:
         command: tuple[str, ...] = (sys.executable, "-m", "specviz.lab.worker"),
         longest_seconds: float = LONGEST_ANSWER_SECONDS,
     ) -> None:
-        self._longest_seconds = longest_seconds
+        self._longest_seconds, self._is_too_late = longest_seconds, False
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
         self._process = subprocess.Popen(
             command,
@@ -85,7 +85,7 @@ class WorkerProcess:
         self._stderr.close()
 
     def _exchange(self, message: dict[str, Any], expected: str) -> dict[str, Any]:
-        too_late = threading.Timer(self._longest_seconds, self._process.kill)
+        too_late = threading.Timer(self._longest_seconds, self._give_up)
         too_late.start()
         try:
             self._process.stdin.write(json.dumps(message) + "\n")
@@ -101,7 +101,13 @@ class WorkerProcess:
             return reply[expected]
         raise WorkerFailed(reply["failed"] if isinstance(reply, dict) and "failed" in reply else self._how_it_ended())
 
+    def _give_up(self) -> None:
+        self._is_too_late = True
+        self._process.kill()
+
     def _how_it_ended(self) -> str:
+        if self._is_too_late:
+            return f"It did not answer within {self._longest_seconds:g} seconds, and was ended."
         if self._process.stdout.closed or self._process.poll() is None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(timeout=5)

@@ -10,7 +10,6 @@ from specviz.trace.checks import Malformed, shown
 from specviz.trace.exit_consistency import ExitCheck
 
 VERDICTS_OF_THE_TARGET = ("target_prob", "target_top", "target_tail", "target_prob_used", "accept_prob", "u")
-END_TYPES = ("run_finished", "run_failed")
 
 
 class StoryCheck:

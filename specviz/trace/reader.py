@@ -44,47 +44,60 @@ class Trace(list[Event]):
 
 
 def read_trace(
-    source: str | os.PathLike[str] | bytes | Iterable[str | bytes], limits: TraceLimits = DEFAULT_LIMITS
+    source: str | os.PathLike[str] | bytes | Iterable[str | bytes],
+    limits: TraceLimits = DEFAULT_LIMITS,
+    *,
+    name: str | None = None,
 ) -> Trace:
     """Read and check a whole trace.
 
     Args:
         source: the path of a file, the bytes of one, or its lines (an open file will do).
         limits: bounds on sizes; the default takes files up to 64 MB.
+        name: what a sentence calls the source; the default is the file's name, without its folder.
 
     Raises:
         BadRequest: not readable, too large, not a trace, of another version, or wrong somewhere: one
             sentence with line, field, value and remedy.
     """
     if isinstance(source, (str, os.PathLike)):
-        with _open_regular(source, limits) as file:
-            return _Reading(shown_name(source), limits).read(file)
+        name = shown_name(source) if name is None else name
+        with _open_regular(source, name, limits) as file:
+            return _Reading(name, limits).read(file)
     if isinstance(source, (bytes, bytearray)):
         source = io.BytesIO(source)
-    return _Reading("the trace", limits).read(source)
+    return _Reading("the trace" if name is None else name, limits).read(source)
 
 
 def shown_name(path: str | os.PathLike[str]) -> str:
     """A file's name for a sentence, without anything that a terminal would act upon."""
-    name = Path(path).name or str(path)
-    return name if name.isprintable() and len(name) <= 100 else shown(name)
+    return _printable(Path(path).name or str(path), 100)
 
 
-def _open_regular(path: str | os.PathLike[str], limits: TraceLimits) -> io.BufferedReader:
+def shown_path(path: str | os.PathLike[str]) -> str:
+    """The same of a path as it was given, its folder included."""
+    return _printable(os.fspath(path), 200)
+
+
+def _printable(text: str, longest: int) -> str:
+    return text if text.isprintable() and len(text) <= longest else shown(text)
+
+
+def _open_regular(path: str | os.PathLike[str], name: str, limits: TraceLimits) -> io.BufferedReader:
     """Open a file that has an end: no folder, no device, no pipe that might never speak."""
     try:
         status = Path(path).stat()
         if stat.S_ISDIR(status.st_mode):
-            raise BadRequest(f"{shown_name(path)} is a folder: give the path of a trace file in it.")
+            raise BadRequest(f"{name} is a folder: give the path of a trace file in it.")
         if not stat.S_ISREG(status.st_mode):
-            raise BadRequest(f"{shown_name(path)} is not a regular file: save the trace to a file first.")
-        _require_size(status.st_size, shown_name(path), limits)
+            raise BadRequest(f"{name} is not a regular file: save the trace to a file first.")
+        _require_size(status.st_size, name, limits)
         return Path(path).open("rb")
     except FileNotFoundError:
         raise BadRequest(f"There is no file {shown(os.fspath(path), 300)}: give the path of a trace file.") from None
     except (OSError, ValueError) as fault:
         reason = fault.strerror if isinstance(fault, OSError) and fault.strerror else "not a usable path"
-        raise BadRequest(f"{shown_name(path)} cannot be read ({reason}): give the path of a trace file.") from None
+        raise BadRequest(f"{name} cannot be read ({reason}): give the path of a trace file.") from None
 
 
 def _require_size(num_bytes: int, name: str, limits: TraceLimits) -> None:
@@ -129,13 +142,12 @@ class _Reading:
             _require_size(num_bytes, self.name, self.limits)
             if self.line_number > self.limits.max_events:
                 raise self._refusal(f"the trace has more than {self.limits.max_events} lines", "record a shorter run")
-            if len(line) > self.limits.max_line_bytes:
-                raise self._refusal(
-                    f"the line is longer than the {self.limits.max_line_bytes} bytes allowed", "record a shorter run"
-                )
             if self.line_number == 1:
                 line = line.removeprefix(_BYTE_ORDER_MARK)
                 self._refuse_other_formats(line)
+            if len(line) > self.limits.max_line_bytes:
+                problem = f"the line is longer than the {self.limits.max_line_bytes} bytes allowed"
+                raise self._refusal_of_line(line, problem, "record a shorter run")
             if not line.isspace() and line:
                 yield line
 
@@ -172,7 +184,9 @@ class _Reading:
         except UnicodeDecodeError as fault:
             if is_cut_off:
                 return None
-            raise self._refusal(f"byte {fault.start + 1} is not UTF-8", "save the file as UTF-8") from None
+            raise self._refusal_of_line(
+                line, f"byte {fault.start + 1} is not UTF-8", "save the file as UTF-8"
+            ) from None
         except UnicodeEncodeError:
             raise self._refusal("a text holds half of a surrogate pair", REMEDY) from None
         except RecursionError:
@@ -180,13 +194,14 @@ class _Reading:
         except json.JSONDecodeError as fault:
             if is_cut_off:
                 return None
-            raise self._refusal(f"not valid JSON ({fault.msg} at column {fault.colno})", REMEDY) from None
+            problem = f"not valid JSON ({fault.msg} at column {fault.colno})"
+            raise self._refusal_of_line(line, problem, REMEDY) from None
         except Malformed as fault:
             raise self._refusal(fault.sentence_part(), REMEDY) from None
         except ValueError:  # Python's own bound on the digits of a number
             raise self._refusal("a number has too many digits", REMEDY) from None
         if not isinstance(event, dict):
-            raise self._refusal(f"the line is {shown(event)}, not one JSON object", "give a trace in JSON Lines")
+            raise self._refusal_of_line(line, f"it is {shown(event)}, not one JSON object", REMEDY)
         return event
 
     def _take(self, event: dict[str, Any]) -> None:
@@ -212,16 +227,24 @@ class _Reading:
         if self.events:
             return
         if event.get("type") != "run_started":
-            raise self._refusal(
-                "a trace begins with an event of type run_started, and this is none",
-                "give a file that `generate --trace FILE` wrote",
-            )
+            raise self._no_trace(f"its type is {shown(event.get('type'))}")
         version = event.get("schema")
         if type(version) is not int or version != SCHEMA_VERSION:
             raise self._refusal(
                 f"schema is {shown(version)}, and the versions known here are: {SCHEMA_VERSION}",
                 "update SpecViz, or record the run again with this version",
             )
+
+    def _refusal_of_line(self, line: bytes, problem: str, remedy: str) -> BadRequest:
+        """Of a line that is no event; where it is the first one, and does not look like one either, this is another file."""
+        is_trace = self.events or b'"type"' in line
+        return self._refusal(problem, remedy) if is_trace else self._no_trace(problem)
+
+    def _no_trace(self, problem: str) -> BadRequest:
+        return BadRequest(
+            f"{self.name} is not a trace of SpecViz, which is JSON Lines that begin with a run_started event "
+            f"(line {self.line_number}: {problem}): `python -m specviz generate --trace FILE` makes one."
+        )
 
     def _refusal(self, problem: str, remedy: str) -> BadRequest:
         return BadRequest(f"{self.name}, line {self.line_number}: {problem}: {remedy}.")

@@ -206,7 +206,8 @@ def _draft_parts(event: Round) -> list[str]:
     if num_drafted == 0:
         why = WHY_NOTHING_WAS_DRAFTED.get(event["draft_stop"])
         return [f"nothing was drafted, as {why}" if why else "nothing was drafted"]
-    parts = [f"{num_accepted} of {num_drafted} accepted"]
+    looked_up = ", looked up in the text" if event["draft"][0].get("looked_up") else ""
+    parts = [f"{num_accepted} of {num_drafted} accepted{looked_up}"]
     num_cut = sum(token["status"] == "cut" for token in event["draft"])
     if event["extra"] is None:
         last = [token for token in event["draft"] if token["status"] == "accepted"][-1]

@@ -199,6 +199,7 @@ class _Shapes:
             {**self.token, "status": one_of(*get_args(TokenStatus))},
             {
                 **self.token_marks,
+                "looked_up": flag,
                 **dict.fromkeys(probabilities, PROBABILITY),
                 **dict.fromkeys(("draft_top", "target_top"), self.top),
                 **dict.fromkeys(("accept_prob", "u"), UNIT),
@@ -217,7 +218,9 @@ class _Shapes:
         )
 
     def draft_token_drawn(self) -> Table:
-        token = self.object(self.token, {**self.token_marks, "draft_prob": PROBABILITY, "draft_top": self.top})
+        token = self.object(
+            self.token, {**self.token_marks, "looked_up": flag, "draft_prob": PROBABILITY, "draft_top": self.top}
+        )
         index = whole(0, self.limits.max_draft - 1)
         return {"round": whole(1, self.limits.max_events), "index": index, "t": SECONDS, "token": token}, {}
 
@@ -250,6 +253,7 @@ class _Shapes:
             "first_difference": first_difference,
             "plain_seconds": self.all_of(RUN_SECONDS, nullable(SECONDS)),
             "plain_tokens_per_second": nullable(MEASURE),
+            "again_tokens_per_second": nullable(MEASURE),
             "common_prefix": POSITIONS,
             "same_share": UNIT,
         }

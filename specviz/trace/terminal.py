@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from specviz.events import CacheUse, Event, Prefill, Round, RunStarted, Token
-from specviz.metrics import RATIOS, count_ratio, walltime_speedup
+from specviz.metrics import RATIOS, count_ratio, is_about_equal, speedup_over_plain
 from specviz.trace.sentences import (
     WHY_IT_ENDED,
     counted,
@@ -116,7 +116,7 @@ class TraceTerminal:
         """One round: tokens with verdicts, the target's own token, the roll back, caches, the sentence."""
         self.console.print()
         self._line(f"Round {event['round']}", "bold")
-        extra = event["extra"]
+        extra, is_exit = event["extra"], "exit" in event
         width = _text_column(event["draft"] if extra is None else [*event["draft"], extra])
         for token in event["draft"]:
             self._token(token["status"], token, width)
@@ -124,14 +124,14 @@ class TraceTerminal:
         if withdrawn:
             self._line(f"rolled back {withdrawn}", STYLES["rejected"], indent=2)
         if extra is not None:
-            self._token(extra["kind"], extra, width)
+            self._token(extra["kind"], extra, width, said_by="read out" if is_exit else "target", is_exit=is_exit)
         note = draft_stop_note(event)
         if note:
             self._line(f"the draft ended early: {note}", "dim", indent=2)
         for line in _cache_lines(event):
             self._line(line, "dim", indent=2)
-        self._line(f"time {_time_parts(event['seconds'])}", "dim", indent=2)
-        sentence = exit_sentence(event, self._num_layers) if "exit" in event else round_sentence(event)
+        self._line(f"time {_time_parts(event['seconds'], is_exit)}", "dim", indent=2)
+        sentence = exit_sentence(event, self._num_layers) if is_exit else round_sentence(event)
         self._line(sentence, indent=2)
 
     def show_summary(self, events: Sequence[Event], is_incomplete: bool = False) -> None:
@@ -142,18 +142,21 @@ class TraceTerminal:
         self._line(summary["text"] or "(nothing)")
         self.console.print()
         self._line(_ending(summary, is_incomplete), "bold")
-        exits = _exit_lines(summary["metrics"])
-        told = exits or (*_count_lines(summary["counts"]), *_ratio_lines(summary))
-        for line in (*told, *_speed_lines(summary)):
+        mode = events[0].get("mode", "") if events else ""
+        is_exit_run = any("early_exit" in event for event in events[:1])
+        speculation = () if is_exit_run else (*_count_lines(summary["counts"]), *_ratio_lines(summary))
+        told = (*_exit_lines(summary["metrics"]), *speculation)
+        for line in (*told, *_speed_lines(summary, mode)):
             self._line(line, indent=2)
         self._line(identity_sentence(summary["identity"]))
 
-    def _token(self, kind: str, token: Token, text_width: int) -> None:
+    def _token(self, kind: str, token: Token, text_width: int, said_by: str = "target", is_exit: bool = False) -> None:
         sign = (SIGNS if self.has_signs else ASCII_SIGNS)[kind]
         text = _token_text(token)
-        line = Text(f"{sign} {kind:<10} ", style=STYLES[kind])
+        word = "said" if is_exit else kind
+        line = Text(f"{sign} {word:<10} ", style=STYLES[kind])
         line.append(self._written(text), style="bold")
-        probabilities = _probabilities(token)
+        probabilities = _probabilities(token, said_by)
         if probabilities:
             line.append(self._written(" " * max(0, text_width - cell_len(text)) + f"  {probabilities}"), style="dim")
         self._print(line, indent=2)
@@ -231,11 +234,11 @@ def _text_column(tokens: Sequence[Token]) -> int:
     return min(WIDEST_TEXT_COLUMN, max((cell_len(_token_text(token)) for token in tokens), default=0))
 
 
-def _probabilities(token: dict[str, Any]) -> str:
+def _probabilities(token: dict[str, Any], said_by: str) -> str:
     """`draft 0.91  target 0.95  throw 0.310 < 0.842`: what was recorded of it."""
     parts = [
         f"{name} {_probability(token[field])}"
-        for name, field in (("draft", "draft_prob"), ("target", "target_prob"))
+        for name, field in (("draft", "draft_prob"), (said_by, "target_prob"))
         if token.get(field) is not None
     ]
     die, chance = token.get("u"), token.get("accept_prob")
@@ -265,7 +268,10 @@ def _cache(cache: CacheUse) -> str:
     return f"{cache['before']} → {cache['peak']} → {cache['after']} positions, {size}"
 
 
-def _time_parts(seconds: dict[str, float | None]) -> str:
+def _time_parts(seconds: dict[str, float | None], is_exit: bool = False) -> str:
+    """An early-exit round drafts and verifies nothing: its pass through the layers stands under `verify`."""
+    if is_exit:
+        return f"{_seconds(_total(seconds, ROUND_SECONDS))} (layers and exit heads {_seconds(seconds['verify'])}, other {_seconds(seconds['other'])})"
     parts = ", ".join(f"{name} {_seconds(seconds[name])}" for name in ROUND_SECONDS)
     return f"{_seconds(_total(seconds, ROUND_SECONDS))} ({parts})"
 
@@ -321,7 +327,7 @@ def _ratio_lines(summary: dict[str, Any]) -> Iterator[str]:
         yield f"{label} {shown} = {counts[RATIOS[name][0]]} {numerator} / {below} {denominator}{note}"
 
 
-def _speed_lines(summary: dict[str, Any]) -> Iterator[str]:
+def _speed_lines(summary: dict[str, Any], mode: str) -> Iterator[str]:
     metrics, seconds, identity = summary["metrics"], summary["seconds"], summary["identity"]
     speed = metrics["tokens_per_second"]
     if speed is not None:
@@ -331,8 +337,7 @@ def _speed_lines(summary: dict[str, Any]) -> Iterator[str]:
         shares = ", ".join(f"{part} {share:.0%}" for part, share in metrics["time_shares"].items())
         yield f"time of the rounds: {shares}"
     yield f"prefill {_seconds(seconds['prefill'])}, waiting for the reader {_seconds(seconds['waiting'])} (both apart)"
-    plain_speed = identity.get("plain_tokens_per_second") if identity else None
-    speedup = walltime_speedup(speed, plain_speed)
-    if speedup is not None:
-        word = "faster" if speedup >= 1 else "SLOWER"
-        yield f"{speedup:.2f}× plain decoding's {plain_speed:.1f} tokens/s: {word} (measured, decode only)"
+    if (measured := speedup_over_plain(mode, speed, identity)) is not None:
+        speedup, plain_speed = measured
+        word = "as fast" if is_about_equal(speedup) else "faster" if speedup > 1 else "SLOWER"
+        yield f"{speedup:.2f}× plain decoding's {plain_speed:.1f} tokens/s: {word} (measured once, decode only)"

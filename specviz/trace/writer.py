@@ -22,7 +22,7 @@ from typing import BinaryIO
 from specviz.errors import BadRequest, RunFailed
 from specviz.events import Event
 from specviz.trace.closing import RunSoFar
-from specviz.trace.reader import shown_name
+from specviz.trace.reader import shown_path
 
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
@@ -163,7 +163,7 @@ def _open_for_append(path: Path) -> tuple[BinaryIO, bool]:
     except (OSError, ValueError) as fault:
         reason = fault.strerror if isinstance(fault, OSError) and fault.strerror else "not a usable path"
         raise BadRequest(
-            f"The trace cannot be written to {shown_name(path)} ({reason}): choose another path."
+            f"The trace cannot be written to {shown_path(path)} ({reason}): choose another path."
         ) from None
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -84,8 +83,3 @@ class AnswerExamples:
             torch.from_numpy(self._log_sums[indices]),
             torch.from_numpy(self.choices[indices]),
         )
-
-    def in_order(self, size: int) -> Iterator[Positions]:
-        """All of them, so many at a time."""
-        for start in range(0, len(self), size):
-            yield self.gather(np.arange(start, min(start + size, len(self))))

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -80,7 +81,7 @@ class AnswerStateStore:
     def has(self, shard: Shard) -> bool:
         try:
             held = self.read(shard.number)
-        except (OSError, ValueError, EOFError, KeyError, zlib.error):
+        except (OSError, ValueError, EOFError, KeyError, zlib.error, BadZipFile):
             return False
         wanted = sum(_num_positions(shard, index) for index in roles(shard, self.one_in))
         return wanted == len(held.states) == len(held.log_sums) == len(held.sequences)
@@ -123,7 +124,9 @@ class AnswerStateStore:
                     tokens[name][held] = array
             states.flush()
             del states
-            np.savez(tokens_file, **tokens)
+            partial_tokens = tokens_file.with_name(f".partial-{tokens_file.name}")
+            np.savez(partial_tokens, **tokens)
+            partial_tokens.replace(tokens_file)
             partial.replace(states_file)
 
 

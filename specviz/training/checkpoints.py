@@ -12,6 +12,7 @@ from specviz.cache import explained_os_errors
 from specviz.errors import BadRequest
 
 SECONDS_BETWEEN_CHECKPOINTS = 180
+CHECKPOINT_FILE = "checkpoint.pt"
 PARTS = ("step", "weights", "optimizer")
 
 
@@ -24,7 +25,7 @@ def read_checkpoint(folder: Path, facts: dict[str, Any]) -> dict[str, Any] | Non
     Raises:
         BadRequest: a damaged checkpoint, or one of another training.
     """
-    path = folder / "checkpoint.pt"
+    path = folder / CHECKPOINT_FILE
     if not path.exists():
         return None
     try:
@@ -46,9 +47,9 @@ def write_checkpoint(
     held = {"facts": facts, "step": step, "weights": module.state_dict(), "optimizer": optimizer.state_dict()}
     with explained_os_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        partial = folder / ".checkpoint.pt"
+        partial = folder / f".{CHECKPOINT_FILE}"
         torch.save(held, partial)
-        partial.replace(folder / "checkpoint.pt")
+        partial.replace(folder / CHECKPOINT_FILE)
 
 
 def append_log(folder: Path, line: dict[str, Any]) -> None:

@@ -22,6 +22,7 @@ from specviz.errors import BadRequest
 ABOUT_FILE = "about.json"
 SEQUENCES_PER_SHARD = 256
 HELD_OUT_EVERY = 40  # of the prompts, by a hash of their tokens: equal prompts fall on the same side
+LEAST_QUOTED = 32  # tokens of an answer that another prompt repeats on purpose
 CONTEXT_WITHOUT_CHAT = 8  # tokens of a text that stand for its prompt where nothing but a first token comes before it
 
 
@@ -55,12 +56,22 @@ class Shard:
         return self.ids[self.starts[index] : self.starts[index + 1]]
 
     def is_held_out(self, index: int) -> bool:
-        """Whether a sequence is for evaluation only, decided by its prompt."""
-        prompt_length = int(self.answer_starts[index])
+        """Whether a sequence is for evaluation only, decided by its prompt; one about the answer before it goes where
+        that answer goes, so that no text is on both sides."""
+        decides = index - 1 if index and self._quotes_the_one_before(index) else index
+        prompt_length = int(self.answer_starts[decides])
         if prompt_length == 1:
             prompt_length += CONTEXT_WITHOUT_CHAT
-        prompt = self.sequence(index)[:prompt_length]
+        prompt = self.sequence(decides)[:prompt_length]
         return zlib.crc32(prompt.astype("<u4").tobytes()) % HELD_OUT_EVERY == 0
+
+    def _quotes_the_one_before(self, index: int) -> bool:
+        prompt = self.sequence(index)[: self.answer_starts[index]]
+        text = self.sequence(index - 1)[self.answer_starts[index - 1] : -1]  # its last token may be an end token
+        if not LEAST_QUOTED <= len(text) < len(prompt):
+            return False
+        places = np.flatnonzero(prompt[: len(prompt) - len(text) + 1] == text[0])
+        return any(np.array_equal(prompt[place : place + len(text)], text) for place in places)
 
 
 class Corpus:

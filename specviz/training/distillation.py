@@ -142,7 +142,7 @@ class Distillation:
         """
         tokenizer = self._tokenizer()
         prompts = held_out_prompts(self.corpus, self.teacher.frame, tokenizer, self.options.evaluated_prompts)
-        if not prompts:
+        if not prompts or not len(self.held_out):
             raise BadRequest(
                 f"{self.corpus.folder} holds no prompts to measure with, which one in {HELD_OUT_EVERY} is: generate more tokens."
             )

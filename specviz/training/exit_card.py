@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
 
 from specviz.engine.embedded import EMBEDDED_NAME
+from specviz.training.exit_frontier import GOAL
 
 MEASURED = {
     "top1": "probability of the first token",
@@ -46,6 +48,8 @@ def exit_card(name: str, target: str, trained: dict[str, Any]) -> str:
         lines += [*_by_layer(trained["by_layer"]), *_frontier(trained)]
     if "real_exits" in trained:
         lines += _real_exits(trained["real_exits"])
+    if "drafting" in trained:
+        lines += _drafting(trained["drafting"])
     return "\n".join(lines)
 
 
@@ -135,21 +139,87 @@ def _frontier(trained: dict[str, Any]) -> list[str]:
 
 
 def _real_exits(real: dict[str, Any]) -> list[str]:
+    answers, rows = real["answers"], real["rows"]
     return [
         "## Real exits",
         "",
-        "The tables above know nothing of what a token that left does to those after it: the keys and values of its skipped",
-        "layers are filled in from the state that left, which is not what those layers would have made. So with exits that are",
-        f"real, over {real['answers']} held-out greedy answers of the full model ({real['tokens']:,} tokens): along the full model's own",
-        "text, and then for a text that goes on from its own tokens, how many of them are the full model's before the first",
-        "that is not.",
+        "The tables above know nothing of what a token that left does to those after it: its skipped layers are not run, and",
+        "their keys and values are filled in from the state that left, which is not what those layers would have made. So here",
+        f"the exits are real, along {answers} held-out greedy answers of the full model ({real['tokens']:,} tokens, at most "
+        f"{real['most_tokens']} of each):",
+        "the token before is always the full model's. Beside it, as own states, the same tokens measured as in the tables",
+        "above: over the full model's own states, all layers run.",
         "",
-        "| Threshold | Agreement along the text | Layers saved | Own text: tokens before it departs (median) | Layers saved |",
+        "| Threshold | Agreement | Layers saved | Layers a token | own states: agreement | Layers saved | Of the tokens "
+        "through all layers, agree |",
+        "|---|---|---|---|---|---|---|",
+        *(
+            f"| {row['threshold']:g} | {row['agreeing']} of {real['tokens']}: {_percent(row['agreement'])} | "
+            f"{_percent(row['layers_saved'])} | {row['layers_per_token']:.1f} of {real['num_layers']} | "
+            f"{_percent(row['own_states']['agreement'])} | {_percent(row['own_states']['layers_saved'])} | "
+            f"{row['through_all_layers_agreeing']} of {row['through_all_layers']} |"
+            for row in rows
+        ),
+        "",
+        _what_it_costs(rows),
+        "",
+        "A text that goes on from its own tokens is the full model's up to the first that is not:",
+        "",
+        "| Threshold | Tokens before it departs (median) | Texts that stay equal to their end |",
+        "|---|---|---|",
+        *(
+            f"| {row['threshold']:g} | {row['median_common_prefix']:g} | {row['texts_that_stay_equal']} of {answers} |"
+            for row in rows
+        ),
+        "",
+    ]
+
+
+def _what_it_costs(rows: list[dict[str, Any]]) -> str:
+    """Whether the goal is reached with real exits, and where it is not, why."""
+    goal = f"{GOAL:.0%}"
+    own, real = _most_saved([{**row["own_states"], "row": row} for row in rows]), _most_saved(rows)
+    said = []
+    if own is not None and (row := own["row"])["agreement"] < GOAL:
+        said += [
+            f"Over the full model's own states {goal} is reached with {_percent(own['layers_saved'])} fewer layers (threshold "
+            f"{row['threshold']:g}); with real exits it is not: {_percent(row['agreement'])} agree there. The filled-in keys "
+            "and values hurt the tokens that come later: even of those that ran through all layers, which the full model's "
+            "own keys and values would have made right, every one, "
+            f"{row['through_all_layers'] - row['through_all_layers_agreeing']} of {row['through_all_layers']} are wrong."
+        ]
+    found, how = real, f"{goal} is reached"
+    if real is None:
+        found = max(rows, key=lambda row: row["agreement"])
+        how = f"{goal} is not reached at any of these thresholds; {_percent(found['agreement'])} is the most"
+    said += [
+        f"With real exits {how}, at a threshold of {found['threshold']:g} with {_percent(found['layers_saved'])} fewer layers."
+    ]
+    return textwrap.fill(" ".join(said), 120)
+
+
+def _most_saved(rows: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Of the rows that reach the goal, the one that saves most layers."""
+    return max((row for row in rows if row["agreement"] >= GOAL), key=lambda row: row["layers_saved"], default=None)
+
+
+def _drafting(drafting: dict[str, Any]) -> list[str]:
+    k, layer, layers = drafting["num_draft_tokens"], drafting["exit_layer"], drafting["num_layers"]
+    return [
+        "## As a drafter",
+        "",
+        "Self-speculation (drafter `early_exit`) leaves the text as it is: the other layers verify what the heads draft. Greedy,",
+        f"k {k}, drafting with the first {layer} of {layers} layers, on {drafting['prompts']} held-out prompts "
+        f"({drafting['tokens']:,} tokens); plain is the",
+        "final norm and output head over the same cut vocabulary. These are counts; what they come to in time is not measured here.",
+        "",
+        "| Heads | First draft token accepted | Draft tokens accepted | Tokens a round | Texts identical to plain decoding |",
         "|---|---|---|---|---|",
         *(
-            f"| {row['threshold']:g} | {_percent(row['agreement'])} | {_percent(row['layers_saved'])} | "
-            f"{row['median_common_prefix']:g} | {_percent(row['free_layers_saved'])} |"
-            for row in real["rows"]
+            f"| {name} | {row['first_accepted']} of {row['first_judged']}: {_percent(row['acceptance_at_first'])} | "
+            f"{row['accepted']} of {row['drafted']} | {row['committed']} in {row['rounds']}: {row['mean_tokens_per_round']:.2f} | "
+            f"{row['identical']} of {drafting['prompts']} |"
+            for name, row in ((name, drafting[name]) for name in ("translators", "plain"))
         ),
         "",
     ]

@@ -17,19 +17,23 @@ from specviz.early_exit.exit_head_files import ExitHeadFile
 from specviz.early_exit.exit_settings import handful_of
 from specviz.early_exit.translators import TranslatedHeads
 from specviz.engine.draft_files import embedding_fingerprint
+from specviz.engine.vocabulary import Vocabulary
 from specviz.errors import BadRequest
 from specviz.training.answer_examples import MOST_SEQUENCES, AnswerExamples
 from specviz.training.answer_states import AnswerStateStore, Role
 from specviz.training.corpus import HELD_OUT_EVERY, Corpus, Shard
 from specviz.training.exit_card import exit_card
+from specviz.training.exit_drafting import draft_with_exits
 from specviz.training.exit_export import ExitExport
 from specviz.training.exit_measuring import greedy_positions, measure_exits
-from specviz.training.exit_replay import MOST_ANSWERS, MOST_TOKENS, Answer, replay
+from specviz.training.exit_replay import MOST_TOKENS, Answer, replay
 from specviz.training.teacher import Teacher
 from specviz.training.translator_net import CutRows
 from specviz.training.translator_trainer import TranslatorPlan, TranslatorTrainer
 
 Report = Callable[[str, int, int], None]
+
+MOST_ANSWERS = 20  # that are followed token by token
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +93,9 @@ class ExitHeadTraining:
         self.trainer.train(lambda done, total: self._report("train_exits", done, total))
 
     def evaluate(self) -> dict[str, Any]:
-        """Choose the exit layers and measure what is trained so far, as it will run; kept in `metrics.json`.
+        """Choose the exit layers and measure what is trained so far, as it will run: over the full model's own states,
+        with exits that are real, and as a drafter. Each part is kept in `metrics.json` once it is done, and not
+        measured again.
 
         Raises:
             BadRequest: no text is held out.
@@ -99,18 +105,37 @@ class ExitHeadTraining:
                 f"{self.corpus.folder} holds no text to measure with, which one prompt in {HELD_OUT_EVERY} is for: "
                 "generate more tokens."
             )
-        tune, heads = self._examples("tune"), self._heads()
-        metrics = {"step": self.trainer.step} | measure_exits(
-            heads,
-            self.teacher.model,
-            tune if len(tune) else self.training,
-            self.held_out,
-            report=lambda done, total: self._report("evaluate_exits", done, total),
-        )
-        if answers := self._greedy_answers():
-            metrics["real_exits"] = replay(heads, self.teacher.model, answers, metrics["exit_layers"])
-        with explained_os_errors(self.folder):
-            self._metrics_file.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
+        heads, metrics = self._heads(), self._measured() or {"of": self._measured_of}
+        if "frontier" not in metrics:
+            tune = self._examples("tune")
+            metrics |= measure_exits(
+                heads,
+                self.teacher.model,
+                tune if len(tune) else self.training,
+                self.held_out,
+                report=lambda done, total: self._report("evaluate_exits", done, total),
+            )
+            self._keep(metrics)
+        answers = self._greedy_answers()
+        if answers and "real_exits" not in metrics:
+            metrics["real_exits"] = replay(
+                heads,
+                self.teacher.model,
+                answers,
+                metrics["exit_layers"],
+                report=lambda done, total: self._report("replay_exits", done, total),
+            )
+            self._keep(metrics)
+        if answers and "drafting" not in metrics:
+            metrics["drafting"] = draft_with_exits(
+                heads,
+                self.teacher.model,
+                answers,
+                self._vocabulary(),
+                self.teacher.frame.ends,
+                report=lambda done, total: self._report("draft_exits", done, total),
+            )
+            self._keep(metrics)
         return metrics
 
     def export(self) -> Path:
@@ -122,10 +147,8 @@ class ExitHeadTraining:
         """
         if self.trainer.step == 0:
             raise BadRequest(f"{self.folder} holds no trained exit heads yet: run the step train first.")
-        path = self._metrics_file
-        metrics = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        if metrics.pop("step", None) != self.trainer.step:
-            metrics = {}
+        metrics = self._measured()
+        metrics.pop("of", None)
         export = self._export(metrics)
         export.write(self.options.output)
         with explained_os_errors(self.options.output):
@@ -169,7 +192,7 @@ class ExitHeadTraining:
         return shards
 
     def _greedy_answers(self) -> list[Answer]:
-        """Held-out answers that are the target's own choice from the first token to the last, cut to a length."""
+        """Held-out answers that are the target's own choice from the first token to the last, cut to a length; some of them."""
         held = self.held_out
         answers = []
         for number in np.unique(held.sequences[greedy_positions(held)]):
@@ -241,6 +264,33 @@ class ExitHeadTraining:
         export = self._export({})
         file: ExitHeadFile = export.as_read()
         return TranslatedHeads(file, self.teacher.model, self.teacher.embedding)
+
+    def _vocabulary(self) -> Vocabulary:
+        from specviz.engine.loader import load_tokenizer, locate
+
+        return Vocabulary(load_tokenizer(locate(self.teacher.source)[0]))
+
+    def _measured(self) -> dict[str, Any]:
+        """What was kept of these heads; {} where that is of others."""
+        path = self._metrics_file
+        metrics = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        return metrics if metrics.get("of") == self._measured_of else {}
+
+    @property
+    def _measured_of(self) -> dict[str, int]:
+        """What decides the measures; a training that goes on does away with those of before it."""
+        return {
+            "step": self.trainer.step,
+            "cut": self.options.cut,
+            "positions": len(self.training),
+            "held_out_positions": len(self.held_out),
+        }
+
+    def _keep(self, metrics: dict[str, Any]) -> None:
+        with explained_os_errors(self.folder):
+            partial = self.folder / ".metrics.json"
+            partial.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
+            partial.replace(self._metrics_file)
 
     @property
     def _metrics_file(self) -> Path:

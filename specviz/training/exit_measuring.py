@@ -16,15 +16,15 @@ from torch import Tensor
 
 from specviz.early_exit import confidence
 from specviz.early_exit.exit_heads import ExitHeads, PlainHeads
+from specviz.early_exit.exit_settings import EXIT_MEASURES
 from specviz.engine.lean_model import LeanModel
 from specviz.training.answer_examples import AnswerExamples, Positions
 from specviz.training.exit_frontier import GOAL, choose_layers, frontier, point, summary, threshold_for
 
-MEASURES = ("top1", "gap", "entropy", "saturation")
 THRESHOLDS = (0.3, 0.4, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)
 GOALS = (0.85, 0.9, 0.95, 0.98)  # agreements for which the threshold is looked for
 NUMBERS_OF_LAYERS = (1, 2, 3, 5, 7)  # exit layers of which the best choice is told
-MOST_EXIT_LAYERS, LOOK_COST = 5, 0.1  # of the default; another look has to save more than this share of a layer
+MOST_LAYERS_CHOSEN, LOOK_COST = 5, 0.1  # of the default; another look has to save more than this share of a layer
 FIRST_CHOICE = 0.13  # of the layers: below that none is chosen as an exit
 TABLE_POSITIONS, FRONTIER_POSITIONS, TUNE_POSITIONS = 700, 5000, 6000
 AT_ONCE = 64  # positions
@@ -75,7 +75,7 @@ def measure_exits(
         chosen = choose_layers(values, agrees, candidates, num_layers, most, GOAL, look_cost)
         return chosen or tuple(candidates[-1:])
 
-    layers = best(MOST_EXIT_LAYERS, LOOK_COST)
+    layers = best(MOST_LAYERS_CHOSEN, LOOK_COST)
     by_head = {
         "translators": readings.of(candidates, layers),
         "plain": read(plain, held_out, measured, layers, counted),
@@ -88,7 +88,7 @@ def measure_exits(
         "by_layer": {"positions": len(listed), "rows": by_layer(heads, plain, model, held_out, listed, counted)},
         "frontier": {"positions": len(measured), "greedy_positions": int(greedy.sum())}
         | {
-            name: {measure: _frontier_of(held, measure, layers, num_layers, greedy) for measure in MEASURES}
+            name: {measure: _frontier_of(held, measure, layers, num_layers, greedy) for measure in EXIT_MEASURES}
             for name, held in by_head.items()
         },
         "at_tuned_thresholds": {
@@ -127,7 +127,7 @@ def read(
 ) -> Readings:
     """Confidences and choices at some layers, both of the cut vocabulary, as in a run."""
     shape = (len(layers), len(indices))
-    confidences = {name: np.zeros(shape, np.float32) for name in MEASURES}
+    confidences = {name: np.zeros(shape, np.float32) for name in EXIT_MEASURES}
     agrees = np.zeros(shape, bool)
     ids = heads.vocab_ids.cpu()
     for start in range(0, len(indices), AT_ONCE):

@@ -1,5 +1,9 @@
 """What exits come to when they are real: the layers behind one are not run, and their keys and values are filled in
-from the state that left (`Onward.LEAVE`), so that all later tokens attend to them."""
+from the state that left (`Onward.LEAVE`), so that all later tokens attend to them.
+
+Along the target's own greedy text, whatever is said. Up to its first other token a text that goes on from its own
+tokens is this one, so where that text departs is known as well.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +14,20 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from specviz.early_exit import confidence
 from specviz.early_exit.exit_heads import ExitHeads
+from specviz.early_exit.exit_plan import ExitPlan
+from specviz.early_exit.exit_settings import ExitSettings
+from specviz.early_exit.token_look import TokenLook
+from specviz.engine.language_model import KVCache
 from specviz.engine.layerwise import Onward
 from specviz.engine.lean_model import LeanModel
+from specviz.training.exit_frontier import point
 
-THRESHOLDS = (0.5, 0.65, 0.8, 0.9)
-MOST_ANSWERS, MOST_TOKENS = 10, 48
+THRESHOLDS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # of the first token's probability
+MOST_TOKENS = 48  # of an answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,62 +37,118 @@ class Answer:
     prompt: Sequence[int]
     ids: Sequence[int]
 
+    @property
+    def fed(self) -> list[int]:
+        """The token before each of the answer's."""
+        return [self.prompt[-1], *self.ids[:-1]]
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """One answer, token by token.
+
+    Attributes:
+        same: [tokens] whether what is said is the answer's token.
+        layers: [tokens] that were run.
+        looks: [tokens] exit heads that were asked.
+    """
+
+    same: np.ndarray
+    layers: np.ndarray
+    looks: np.ndarray
+
+    @property
+    def common_prefix(self) -> int:
+        """Tokens before the first that is not the answer's."""
+        return len(self.same) if self.same.all() else int(np.argmin(self.same))
+
 
 def replay(
     heads: ExitHeads,
     model: LeanModel,
     answers: Sequence[Answer],
     layers: Sequence[int],
-    counted: Callable[[int], None] = lambda tokens: None,
+    report: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Any]:
-    """For each of `THRESHOLDS` of the first token's probability: agreement and layers saved along the target's own
-    text, and how far a text that goes on from its own tokens stays the target's."""
-    rows = []
-    for threshold in THRESHOLDS:
-        along = [_walk(heads, model, answer, layers, threshold, is_free=False) for answer in answers]
-        free = [_walk(heads, model, answer, layers, threshold, is_free=True) for answer in answers]
-        said = np.concatenate([same for same, _ in along])
-        run = np.concatenate([used for _, used in along])
-        free_run = np.concatenate([used for _, used in free])
-        rows.append(
-            {
-                "threshold": threshold,
-                "agreement": round(float(said.mean()), 4),
-                "layers_saved": round(1 - float(run.mean()) / model.num_layers, 4),
-                "median_common_prefix": statistics.median(_prefix(same) for same, _ in free),
-                "free_layers_saved": round(1 - float(free_run.mean()) / model.num_layers, 4),
-            }
-        )
-        counted(2 * len(said))
-    return {"answers": len(answers), "tokens": sum(len(answer.ids) for answer in answers), "rows": rows}
+    """A row for each of `THRESHOLDS`, and beside it what the same tokens would come to over the full model's own states."""
+    walks: dict[float, list[Walk]] = {threshold: [] for threshold in THRESHOLDS}
+    own: list[tuple[np.ndarray, np.ndarray]] = []
+    for place, answer in enumerate(answers):
+        cache, start = model.new_cache(), len(answer.prompt) - 1
+        model.forward(list(answer.prompt[:-1]), cache, num_logits=0)
+        own.append(_own_states(heads, model, answer, cache, layers))
+        for done, threshold in enumerate(THRESHOLDS):
+            report(place * len(THRESHOLDS) + done, len(answers) * len(THRESHOLDS))
+            cache.truncate(start)
+            plan = ExitPlan.of(ExitSettings("top1", threshold, exit_layers=tuple(layers)), heads, model, MOST_TOKENS)
+            walks[threshold].append(_walk(plan, model, answer, cache))
+    confidences, agrees = (np.concatenate(parts, axis=1) for parts in zip(*own, strict=True))
+    return {
+        "answers": len(answers),
+        "tokens": sum(len(answer.ids) for answer in answers),
+        "most_tokens": MOST_TOKENS,
+        "num_layers": model.num_layers,
+        "rows": [
+            _row(threshold, walked, model.num_layers)
+            | {"own_states": _over_own_states(confidences, agrees, layers, model.num_layers, threshold)}
+            for threshold, walked in walks.items()
+        ],
+    }
+
+
+def _row(threshold: float, walks: Sequence[Walk], num_layers: int) -> dict[str, Any]:
+    same, layers, looks = (np.concatenate([getattr(walk, name) for walk in walks]) for name in Walk.__slots__)
+    whole = layers == num_layers
+    return {
+        "threshold": threshold,
+        "agreeing": int(same.sum()),
+        "agreement": round(float(same.mean()), 4),
+        "layers_per_token": round(float(layers.mean()), 2),
+        "layers_saved": round(1 - float(layers.mean()) / num_layers, 4),
+        "looks": round(float(looks.mean()), 4),
+        "through_all_layers": int(whole.sum()),
+        "through_all_layers_agreeing": int(same[whole].sum()),
+        "median_common_prefix": float(statistics.median(walk.common_prefix for walk in walks)),
+        "texts_that_stay_equal": sum(bool(walk.same.all()) for walk in walks),
+    }
+
+
+def _over_own_states(
+    confidences: np.ndarray, agrees: np.ndarray, layers: Sequence[int], num_layers: int, threshold: float
+) -> dict[str, float]:
+    found = point(confidences, agrees, layers, num_layers, threshold)
+    return {"agreement": round(float(found.agreement), 4), "layers_saved": round(float(found.layers_saved), 4)}
 
 
 @torch.no_grad()
-def _walk(
-    heads: ExitHeads, model: LeanModel, answer: Answer, layers: Sequence[int], threshold: float, *, is_free: bool
-) -> tuple[np.ndarray, np.ndarray]:
-    """([tokens] whether what is said is the answer's token, [tokens] layers that were run)."""
-    cache, ids = model.new_cache(), heads.vocab_ids
-    model.forward(list(answer.prompt[:-1]), cache, num_logits=0)
-    fed = answer.prompt[-1]
-    same, used = [], []
-    for expected in answer.ids:
-        chosen: list[int] = []
-
-        def after_layer(layer: int, states: torch.Tensor, chosen: list[int] = chosen) -> Onward:
-            logits = heads.cut_logits(layer, states)
-            if float(confidence.top1(logits)) < threshold:
-                return Onward.NEXT
-            chosen.append(int(ids[logits.argmax()]))
-            return Onward.LEAVE
-
-        ended = model.forward_by_layer([fed], cache, after_layer, look_after=frozenset(layers))
-        said = chosen[0] if chosen else int(model.read_out(ended.states).argmax())
+def _walk(plan: ExitPlan, model: LeanModel, answer: Answer, cache: KVCache) -> Walk:
+    """As the early-exit decoder goes, but that the answer's token is fed, whatever was said."""
+    same, layers, looks = [], [], []
+    for index, (fed, expected) in enumerate(zip(answer.fed, answer.ids, strict=True)):
+        look = TokenLook(plan, plan.threshold_at(index), model.synchronize)
+        ended = model.forward_by_layer([fed], cache, look.after_layer, look_after=look.layers)
+        if ended.layer < plan.num_layers:
+            said = int(plan.heads.vocab_ids[look.cut_logits_of(ended).argmax()])
+        else:
+            said = int(model.read_out(ended.states).argmax())
         same.append(said == expected)
-        used.append(ended.layer)
-        fed = said if is_free else int(expected)
-    return np.array(same), np.array(used)
+        layers.append(ended.layer)
+        looks.append(len(look.confidences))
+    return Walk(np.array(same), np.array(layers), np.array(looks))
 
 
-def _prefix(same: np.ndarray) -> int:
-    return len(same) if same.all() else int(np.argmin(same))
+@torch.no_grad()
+def _own_states(
+    heads: ExitHeads, model: LeanModel, answer: Answer, cache: KVCache, layers: Sequence[int]
+) -> tuple[np.ndarray, np.ndarray]:
+    """([looks, tokens] confidences, [looks, tokens] whether they are of the answer's token), all layers run."""
+    confidences, agrees, expected = [], [], torch.tensor(answer.ids)
+
+    def watch(layer: int, states: Tensor) -> Onward:
+        logits = heads.cut_logits(layer, states)
+        confidences.append(confidence.top1(logits).numpy())
+        agrees.append((heads.vocab_ids[logits.argmax(-1)] == expected).numpy())
+        return Onward.NEXT
+
+    model.forward_by_layer(answer.fed, cache, watch, look_after=frozenset(layers))
+    return np.array(confidences), np.array(agrees)

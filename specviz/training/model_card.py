@@ -35,7 +35,7 @@ def model_card(name: str, kind: str, target: str, trained: dict[str, Any], bench
         "|---|---|",
         f"| Data | {data['tokens']:,} tokens in {data['sequences']:,} sequences, seed {data['seed']} |",
         f"| Held out | {data['held_out_sequences']:,} sequences, by a hash of their prompts |",
-        f"| Training | {trained['steps']:,} steps of {plan['tokens_per_batch']:,} tokens, {plan['epochs']:g} passes, seed {plan['seed']} |",
+        f"| Training | {trained['steps']:,} steps of {plan['tokens_per_batch']:,} tokens, {_passes(plan)}, seed {plan['seed']} |",
         *(f"| Went on from | {line} |" for line in earlier),
         f"| Parameters | {trained['parameters']:,}, in int8 |",
         f"| Output head | {_output_head(trained['cut'])} |",
@@ -95,7 +95,7 @@ def _earlier(trained: dict[str, Any]) -> Iterator[str]:
         if {"data", "plan", "steps"} <= start.keys():
             data, plan = start["data"], start["plan"]
             said.append(
-                f"{start['steps']:,} steps of {plan['tokens_per_batch']:,} tokens, {plan['epochs']:g} passes over {data['tokens']:,} tokens"
+                f"{start['steps']:,} steps of {plan['tokens_per_batch']:,} tokens, {_passes(plan)} over {data['tokens']:,} tokens"
             )
         yield ": ".join(said)
         trained = start
@@ -107,3 +107,7 @@ def _percent(share: float | None) -> str:
 
 def _times(ratio: float | None) -> str:
     return "-" if ratio is None else f"{ratio:.2f}x"
+
+
+def _passes(plan: dict[str, Any]) -> str:
+    return "1 pass" if plan["epochs"] == 1 else f"{plan['epochs']:g} passes"

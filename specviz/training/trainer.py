@@ -14,7 +14,13 @@ import torch
 from torch import Tensor
 
 from specviz.errors import RunFailed
-from specviz.training.checkpoints import SECONDS_BETWEEN_CHECKPOINTS, append_log, read_checkpoint, write_checkpoint
+from specviz.training.checkpoints import (
+    CHECKPOINT_FILE,
+    SECONDS_BETWEEN_CHECKPOINTS,
+    append_log,
+    read_checkpoint,
+    write_checkpoint,
+)
 from specviz.training.examples import Batch, Examples
 from specviz.training.objective import CutHead, Scores, score
 from specviz.training.students import Student
@@ -103,6 +109,7 @@ class Trainer:
             RunFailed: the loss is not a number any more.
         """
         saved = monotonic()
+        is_sound = True
         try:
             while self.step < self.num_steps:
                 loss = self._one_step(self._training.batch(self._batches[self.step]))
@@ -111,8 +118,11 @@ class Trainer:
                     self._save()
                     self._log(loss)
                     saved = monotonic()
+        except RunFailed:
+            is_sound = False
+            raise
         finally:
-            if self._is_between_steps:
+            if is_sound and self._is_between_steps:
                 self._save()
 
     def _one_step(self, batch: Batch) -> float:
@@ -127,7 +137,8 @@ class Trainer:
         loss: Tensor = sum(part.mean_loss for part in scores) / len(scores)
         if not bool(loss.isfinite()):
             raise RunFailed(
-                f"The loss of step {self.step + 1} is not a number: train again with a smaller learning rate."
+                f"The loss of step {self.step + 1} is not a number: train again with a smaller learning rate, "
+                f"without {self.folder / CHECKPOINT_FILE}."
             )
         self._optimizer.zero_grad(set_to_none=True)
         loss.backward()

@@ -17,7 +17,13 @@ from torch import Tensor
 from specviz.errors import RunFailed
 from specviz.training.answer_examples import AnswerExamples
 from specviz.training.answer_states import over_root_mean_square
-from specviz.training.checkpoints import SECONDS_BETWEEN_CHECKPOINTS, append_log, read_checkpoint, write_checkpoint
+from specviz.training.checkpoints import (
+    CHECKPOINT_FILE,
+    SECONDS_BETWEEN_CHECKPOINTS,
+    append_log,
+    read_checkpoint,
+    write_checkpoint,
+)
 from specviz.training.translator_fit import AffineMaps, fit
 from specviz.training.translator_net import CutRows, ExitLoss, TranslatorNet, choose_candidates
 
@@ -104,6 +110,7 @@ class TranslatorTrainer:
             RunFailed: the loss is not a number any more.
         """
         saved = monotonic()
+        is_sound = True
         try:
             while self.step < self.num_steps:
                 losses = self._one_step()
@@ -112,8 +119,11 @@ class TranslatorTrainer:
                     self._save()
                     self._log(losses)
                     saved = monotonic()
+        except RunFailed:
+            is_sound = False
+            raise
         finally:
-            if self._is_between_steps:
+            if is_sound and self._is_between_steps:
                 self._save()
 
     def _one_step(self) -> Tensor:
@@ -127,7 +137,8 @@ class TranslatorTrainer:
         losses = ExitLoss.apply(self.net(positions.states), candidates)
         if not bool(losses.isfinite().all()):
             raise RunFailed(
-                f"The loss of step {self.step + 1} is not a number: train again with a smaller learning rate."
+                f"The loss of step {self.step + 1} is not a number: train again with a smaller learning rate, "
+                f"without {self.folder / CHECKPOINT_FILE}."
             )
         self._optimizer.zero_grad(set_to_none=True)
         losses.sum().backward()

@@ -42,6 +42,7 @@ STAGE_SCRIPTS = (
     "view_round.js",
     "view_caches.js",
     "view_figures.js",
+    "view_drafter.js",
     "view_proof.js",
     "view_transport.js",
     "token_card.js",
@@ -98,7 +99,8 @@ BOARD_STYLES = ("stage.css", "tips.css", "plots.css")
 
 # The words that explain themselves on the stage, by one of their names in the glossary.
 STAGE_TERMS = (
-    *("target", "drafter", "draft_model", "prompt_lookup", "early_exit", "draft_head", "plain", "greedy", "k", "round"),
+    *("target", "drafter", "draft_model", "prompt_lookup", "early_exit", "draft_head", "lookup_first"),
+    *("plain", "greedy", "k", "round"),
     *("draft", "verify", "judge", "rollback", "commit", "accepted", "rejected", "discarded", "cut"),
     *("correction", "bonus", "residual", "u", "alpha", "draft_acceptance_rate", "mean_tokens_per_round"),
     *("tokens_per_second", "identity", "walltime_speedup", "cache", "feature_layers", "cut_vocab_size", "distillation"),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
 
+from specviz.config import SURE_OF_THEMSELVES, RunSettings
 from specviz.presets import EMBEDDED_TARGET, Pair, Preset, find_pair
 from specviz.ui.recordings import Recording
 from specviz.ui.run_request import (
@@ -30,6 +32,12 @@ DRAFTER_WORDS = {
 }
 
 PRECISION_WORDS = {"auto": "As shipped (int8 on x86)"}  # the others are called what they are
+
+MOST_AUTO = RunSettings().max_draft_tokens
+NO_AUTO = {
+    "prompt_lookup": "Not for prompt lookup: what it finds has no probability to be sure by.",
+    "none": "Nothing is drafted.",
+}
 
 # Beyond this the browser takes no more; between it and MAX_PROMPT_CHARS the page says how much too long it is.
 LONGEST_TYPED = 10 * MAX_PROMPT_CHARS
@@ -105,6 +113,37 @@ def precision_control(pair_name: str, drafter: str, precision: str) -> dict[str,
     }
 
 
+def k_control(is_auto: bool) -> dict[str, Any]:
+    """What the control of k says: with k auto its number means nothing."""
+    per_round = "draft tokens per round"
+    return {
+        "label": f"k auto: up to {MOST_AUTO} {per_round}" if is_auto else f"k, {per_round}",
+        "interactive": not is_auto,
+    }
+
+
+def auto_control(drafter: str) -> dict[str, Any]:
+    """What k auto says beside a drafter; it is no choice for one without a confidence."""
+    return {"interactive": drafter in SURE_OF_THEMSELVES, "info": NO_AUTO.get(drafter, f"Up to {MOST_AUTO} a round.")}
+
+
+# A slider takes a typed number into its bounds as soon as it is left, which may be before anybody hears of it.
+NOTE_TYPED = """() => document.addEventListener("input", ({ target }) => {
+  const control = target.closest?.("[id^=sv-]");
+  if (control) control.dataset.typed = target.value; }, true)"""
+
+
+def bounds_script(slider: gr.Slider) -> str:
+    """The script that says so where a number is typed that the slider will not take as it is."""
+    low, high = json.dumps(slider.minimum), json.dumps(slider.maximum)
+    return f"""(value) => {{
+value = document.getElementById({json.dumps(slider.elem_id)})?.dataset.typed ?? value;
+const taken = Math.min({high}, Math.max({low}, Number(value)));
+const typed = value === null || value === "" ? "An empty field" : value;
+const note = Number(typed) === taken ? "" : `${{typed}} does not go here: give a number from {low} to {high}. It becomes ${{taken}}.`;
+return {{ __type__: "update", info: note }}; }}"""
+
+
 def _lessons(lessons: tuple[Preset, ...]) -> Parts:
     if not lessons:
         return {"lesson": None, "lesson_text": None}
@@ -119,8 +158,13 @@ def _drafting(first: dict[str, Any]) -> dict[str, gr.Component]:
     drafters = drafter_choices(find_pair(first["pair"]))
     return {
         "drafter": gr.Radio(drafters, value=first["drafter"], label="Drafter", elem_id="sv-drafter"),
-        "k": gr.Slider(1, MAX_K, first["k"], step=1, label="k, draft tokens per round", elem_id="sv-k"),
-        "k_auto": gr.Checkbox(first["k_auto"], label="k auto: draft while the drafter is sure", elem_id="sv-k-auto"),
+        "k": gr.Slider(1, MAX_K, first["k"], step=1, elem_id="sv-k", **k_control(first["k_auto"])),
+        "k_auto": gr.Checkbox(
+            first["k_auto"],
+            label="k auto: draft while the drafter is sure",
+            elem_id="sv-k-auto",
+            **auto_control(first["drafter"]),
+        ),
         "check": gr.Checkbox(first["check"], label="Compare with plain decoding", elem_id="sv-check"),
     }
 
@@ -162,6 +206,12 @@ def _drafter_details(first: dict[str, Any]) -> dict[str, gr.Component]:
             **precision_control(first["pair"], first["drafter"], first["draft_precision"]),
             label="Draft weights",
             elem_id="sv-draft-precision",
+        ),
+        "lookup_first": gr.Checkbox(
+            first["lookup_first"],
+            label="Draft head or model: look up first",
+            info="Copies from the text where it repeats, and drafts where it does not.",
+            elem_id="sv-lookup-first",
         ),
         "max_ngram": gr.Slider(
             1, MAX_NGRAM, first["max_ngram"], step=1, label="Prompt lookup: longest match", elem_id="sv-max-ngram"

@@ -51,7 +51,10 @@ class ExitHandlers:
 
         def open_series(notify: Notify) -> RunSeries:
             return RunSeries(
-                wanted.series, wanted.roles, wanted.pair.name, lambda role: self._run_factory(wanted, role, notify)
+                wanted.series,
+                wanted.roles,
+                wanted.pair.name,
+                lambda number, role: self._run_factory(wanted.at(number), role, notify),
             )
 
         live = LiveRun(secrets.token_hex(8), open_series)

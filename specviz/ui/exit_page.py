@@ -14,14 +14,14 @@ from specviz.ui.exit_series import part_mark, series_mark
 from specviz.ui.export_page import LONGEST_PROMPT, PAGE, content_security_policy, embedded_json, one_line, packed
 from specviz.ui.plotly_js import plotly_script
 
-OF_THE_PAIR = ("map", "timed")
+SERIES_OF_ROLE = {"map": "pair", "timed": "pair", "sweep": "sweep"}  # every other role stands side by side
 
 
 def export_exit_page(parts: Sequence[tuple[str, Sequence[Event]]]) -> str:
     """The page of a board.
 
     Args:
-        parts: (role, whole trace) of each run, in the board's own order: map, timed, then those side by side.
+        parts: (role, whole trace) of each run, in the board's own order: map, timed, the sweep, then those side by side.
     """
     started = parts[0][1][0]
     script = "\n".join([board_script(), board_file_host_script(), "SpecViz.hostBoardInFile(document);"])
@@ -39,8 +39,8 @@ def export_exit_page(parts: Sequence[tuple[str, Sequence[Event]]]) -> str:
 
 def _stream(parts: Sequence[tuple[str, Sequence[Event]]]) -> list[dict]:
     stream = []
-    for name, is_of_the_pair in (("pair", True), ("beside", False)):
-        series = [(role, events) for role, events in parts if (role in OF_THE_PAIR) == is_of_the_pair]
+    for name in ("pair", "sweep", "beside"):
+        series = [(role, events) for role, events in parts if SERIES_OF_ROLE.get(role, "beside") == name]
         if not series:
             continue
         stream.append(series_mark(name, [role for role, _ in series], EMBEDDED_TARGET))

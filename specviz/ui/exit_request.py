@@ -16,7 +16,15 @@ from specviz.ui.run_request import DEFAULT_K, MAX_NEW_TOKENS, MAX_PROMPT_CHARS, 
 SERIES = {
     "pair": ("map", "timed"),
     "real": ("timed",),
+    "sweep": ("sweep",) * 4,
     "beside": ("plain", "early_exit", "self_speculation", "drafted"),
+}
+# The thresholds of a sweep, by measure: from many early exits to few.
+SWEEP_THRESHOLDS = {
+    "top1": (0.3, 0.5, 0.7, 0.9),
+    "gap": (0.2, 0.4, 0.6, 0.8),
+    "entropy": (0.5, 0.65, 0.8, 0.95),
+    "saturation": (0.8, 0.9, 0.95, 0.99),
 }
 HEADS_WORDS = {"auto": "Trained translators, where there are some", "plain": "Plain: final norm and output head"}
 MAX_LAYER = 1000
@@ -56,6 +64,12 @@ class ExitRequest:
         """The best drafter beside the target's own layers."""
         kinds = [kind for kind in self.pair.drafters if kind != "early_exit"]
         return next((kind for kind in kinds if kind in DRAFT_KINDS), kinds[0] if kinds else None)
+
+    def at(self, number: int) -> ExitRequest:
+        """The request as the run of that number (from 0) is made: in a sweep each has a threshold of its own."""
+        if self.series != "sweep":
+            return self
+        return replace(self, exits=replace(self.exits, threshold=SWEEP_THRESHOLDS[self.exits.measure][number]))
 
     def settings_of(self, role: str) -> RunSettings:
         """The settings of one run of the series."""

@@ -18,7 +18,7 @@ from typing import Any
 from specviz.errors import SpecVizError
 from specviz.ui.live_run import RunLike
 
-OpenPart = Callable[[str], RunLike]  # by its role
+OpenPart = Callable[[int, str], RunLike]  # by its number and role
 
 
 class RunSeries:
@@ -32,11 +32,11 @@ class RunSeries:
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         yield self._mark
-        for role in self._roles:
+        for number, role in enumerate(self._roles):
             if self._cancelled.is_set():
                 return
             yield part_mark(role)
-            yield from self._part(role)
+            yield from self._part(number, role)
 
     def cancel(self) -> None:
         """Stop soon: the run in hand ends as a cancelled one does, and none follows."""
@@ -44,9 +44,9 @@ class RunSeries:
         if (run := self._current) is not None:
             run.cancel()
 
-    def _part(self, role: str) -> Iterator[dict[str, Any]]:
+    def _part(self, number: int, role: str) -> Iterator[dict[str, Any]]:
         try:
-            self._current = run = self._open_part(role)
+            self._current = run = self._open_part(number, role)
             if self._cancelled.is_set():
                 run.cancel()
             yield from run

@@ -113,7 +113,8 @@ def content_security_policy(*scripts: str) -> str:
 def about(started: RunStarted) -> str:
     """One line that says what the page is."""
     target, drafter = one_line(started["target"]["name"]), started["drafter"]["kind"]
-    drafts = f" with {DRAFTERS.get(drafter, one_line(drafter))} as its drafter" if drafter != "none" else ""
+    looks = " (lookup first)" if started["drafter"].get("lookup_first") else ""
+    drafts = f" with {DRAFTERS.get(drafter, one_line(drafter))}{looks} as its drafter" if drafter != "none" else ""
     does = "continuing" if started["prompt"].get("raw") else "answering"
     prompt = shortened(one_line(started["prompt"]["text"]), LONGEST_PROMPT)
     when = one_line(started["created"])[:10]

@@ -12,11 +12,12 @@ from typing import Any
 
 import gradio as gr
 
+from specviz.config import SURE_OF_THEMSELVES
 from specviz.errors import BadRequest, SpecVizError
 from specviz.presets import Preset, find_pair
 from specviz.trace.reader import read_trace
 from specviz.ui.address import Linked, read_link
-from specviz.ui.controls import OWN_DRAFTER_CHOICES, drafter_choices, precision_control
+from specviz.ui.controls import OWN_DRAFTER_CHOICES, auto_control, drafter_choices, k_control, precision_control
 from specviz.ui.conversation import ConversationBook
 from specviz.ui.live_run import UNEXPECTED, LiveRun, Notify, RunLike, RunRegistry
 from specviz.ui.messages import message
@@ -26,6 +27,7 @@ from specviz.ui.run_request import OWN_PAIR, RunRequest, control_values, recorde
 RunFactory = Callable[[RunRequest, Notify], RunLike]
 
 
+PRESS_RUN = "**Press Run to watch it.** Until then the stage shows what was there before."
 INCOMPLETE = "This trace is incomplete: it ends before the run did."
 
 
@@ -68,6 +70,7 @@ class Handlers:
             if is_follow_up and wanted.raw:
                 raise BadRequest("A raw prompt is no turn of a conversation: press Run, or turn Raw prompt off.")
         except SpecVizError as error:
+            self.registry.cancel(session)  # the stage has turned away from it
             yield refusal(error)
             return
         talk = self._conversations.of(session) if is_follow_up else self._conversations.begin(session)
@@ -111,28 +114,35 @@ class Handlers:
         try:
             trace = read_trace(path)
         except SpecVizError as error:
-            yield refusal(error)
+            yield refusal(error, "file")
             return
         yield from recording_messages(trace, error=INCOMPLETE if trace.is_incomplete else "")
 
     def open_address(self, text: str, defaults: dict[str, Any]) -> tuple[str | None, Linked]:
         """What a link asks for, and what the stage should show for it (None: leave it)."""
         shown_by = {name: self.values_of_recording(name, defaults) for name in self._recordings}
-        linked = read_link(text, self._lessons, shown_by, defaults)
-        problem = " ".join(linked.problems)
+        linked = read_link(text, self._lessons, shown_by, defaults, self._num_rounds())
+        problem, forget = " ".join(linked.problems), "&".join(linked.refused)
         if linked.recording is not None:
             events = self._recordings[linked.recording].events
-            return "".join(recording_messages(events, linked.recording, problem)), linked
-        return refusal(BadRequest(problem)) if problem else None, linked
+            about_link = {"error": problem, "refused": "link", "forget": forget} if problem else {}
+            return "".join(recording_messages(events, linked.recording, **about_link)), linked
+        return refusal(BadRequest(problem), "link", forget=forget) if problem else None, linked
+
+    def _num_rounds(self) -> dict[str, int]:
+        return {
+            name: sum(event["type"] == "round" for event in recording.events)
+            for name, recording in self._recordings.items()
+        }
 
     def values_of_recording(self, name: str, values: dict[str, Any]) -> dict[str, Any]:
         """What the controls show for a recording of the gallery: what was asked then."""
         return recorded_values(self._recordings[name].events[0], values)
 
     def choose_lesson(self, name: str) -> tuple[str, dict[str, Any]]:
-        """A lesson's sentence, and what it sets each control to."""
+        """A lesson's sentence with a hint how to see it, and what it sets each control to."""
         lesson = self._lessons[name]
-        return lesson.lesson, control_values(lesson, lesson.pair)
+        return f"{lesson.lesson}\n\n{PRESS_RUN}", control_values(lesson, lesson.pair)
 
     def choose_pair(self, name: str, drafter: str) -> dict[str, Any]:
         """The drafters that a pair has; the chosen one stays where it can."""
@@ -140,14 +150,23 @@ class Handlers:
         kinds = [kind for _, kind in choices]
         return gr.update(choices=choices, value=drafter if drafter in kinds else kinds[0])
 
-    def choose_drafter(self, pair: str, drafter: str, precision: str) -> dict[str, Any]:
-        """The precisions that a drafter's weights may have; the chosen one stays where it can."""
-        return gr.update(**precision_control(pair, drafter, precision))
+    def choose_drafter(self, pair: str, drafter: str, precision: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The precisions that a drafter's weights may have (the chosen one stays where it can), and its k auto."""
+        no_auto = {} if drafter in SURE_OF_THEMSELVES else {"value": False}
+        return gr.update(**precision_control(pair, drafter, precision)), gr.update(**auto_control(drafter), **no_auto)
+
+    def choose_best_k(self, drafter: str, is_k_chosen: bool) -> dict[str, Any]:
+        """k auto for a drafter that a visitor turns to, unless they have said what k should be."""
+        return gr.skip() if is_k_chosen else gr.update(value=drafter in SURE_OF_THEMSELVES)
+
+    def choose_auto(self, is_auto: bool) -> dict[str, Any]:
+        """What the number of k is good for."""
+        return gr.update(**k_control(is_auto))
 
 
-def refusal(error: SpecVizError) -> str:
-    """A message with the sentence of an error, and nothing else."""
-    return message(_new_id(), 0, done=True, error=str(error))
+def refusal(error: SpecVizError, what: str = "run", **more: str) -> str:
+    """A message with the sentence of an error about a run, a file or a link, and no events; `more` as in `message`."""
+    return message(_new_id(), 0, done=True, error=str(error), refused=what, **more)
 
 
 def session_of(request: gr.Request) -> str:

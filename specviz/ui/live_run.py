@@ -89,7 +89,9 @@ class LiveRun:
         seq, note, is_over = 0, "", False
         while not is_over:
             events, note, error, is_over = self._wait_for_news(seq, note)
-            more = {"error": error} if error else {"note": note} if note and not self._events else {}
+            more = {"note": note} if note and not self._events else {}
+            if error:
+                more = {"error": error} if self._events else {"error": error, "refused": "run"}
             yield message(self.run_id, seq, events, done=is_over, **more)
             seq += len(events)
             if not is_over:

@@ -21,8 +21,9 @@ MAX_MESSAGE_CHARS = 256_000
 def message(
     run_id: str, seq: int, events: Iterable[dict[str, Any]] = (), *, source: str = LIVE, done: bool = False, **more: str
 ) -> str:
-    """One message. `more` may hold a `note` (what is going on), an `error` (a sentence for the user), or the name of
-    the `recording` that this is."""
+    """One message. `more` may hold a `note` (what is going on), an `error` (a sentence for the user), `refused` (what
+    the error is about, where that is not the run on show: "run", "file" or "link"), `forget` (what to take out of the
+    page's address: names with "&" between them), or the name of the `recording` that this is."""
     header = {"run": run_id, "seq": seq, "done": int(done), "source": source, **more}
     return "\n".join([_line(header), *map(_line, events)])
 

@@ -53,12 +53,18 @@ class ModelShelf:
         needs_draft = settings.drafter in DRAFT_KINDS
         pair = self._pair(request.pair, "auto" if needs_draft else None, notify)
         asked = {"raw": request.raw, "system": request.system or None}
-        if role in ("map", "timed", "early_exit"):
+        if role in ("map", "timed", "sweep", "early_exit"):
             from specviz.early_exit.exit_run import ExitRun
 
             kind = "map" if role == "map" else "timed"
             return ExitRun(
-                pair, request.prompt, settings, request.exits_of(role), kind=kind, check=role == "timed", **asked
+                pair,
+                request.prompt,
+                settings,
+                request.exits_of(role),
+                kind=kind,
+                check=role in ("timed", "sweep"),
+                **asked,
             )
         from specviz.runs import Run
 

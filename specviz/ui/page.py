@@ -13,7 +13,16 @@ import gradio as gr
 
 from specviz.presets import Preset, find_pair, load_lessons, load_pairs
 from specviz.ui.address import FORGET_RECORDING, IN_ADDRESS, READ_ADDRESS, keep_lesson, write_address
-from specviz.ui.controls import Controls, build_controls, drafter_choices, precision_control
+from specviz.ui.controls import (
+    NOTE_TYPED,
+    Controls,
+    auto_control,
+    bounds_script,
+    build_controls,
+    drafter_choices,
+    k_control,
+    precision_control,
+)
 from specviz.ui.exit_handlers import ExitHandlers, ExitRunFactory
 from specviz.ui.exit_tab import TAB, build_exit_tab, follow_tabs
 from specviz.ui.handlers import Handlers, RunFactory
@@ -22,7 +31,7 @@ from specviz.ui.model_shelf import ModelShelf
 from specviz.ui.plotly_js import plotly_route
 from specviz.ui.recorded_series import RECORDED_DIR
 from specviz.ui.recordings import RECORDINGS_DIR, load_recordings
-from specviz.ui.run_request import control_values
+from specviz.ui.run_request import WITHOUT_AUTO, control_values
 from specviz.ui.stage import stage_component
 from specviz.ui.theme import PAGE_CSS, page_theme
 
@@ -30,7 +39,7 @@ TITLE = "SpecViz"
 OWN_MODELS_VARIABLE = "SPECVIZ_ALLOW_OWN_MODELS"
 HEADER = """
 <header class="sv-page-head"><h1>SpecViz</h1>
-<p>A quick drafter guesses the next tokens. The target checks all of them in one pass, and only what it would have said itself is kept.</p></header>
+<p>A quick drafter guesses the next tokens. The target checks all of them in one pass, and keeps only what it would have said itself.</p></header>
 """
 MAX_RUNS_AT_ONCE = 4
 MAX_WAITING = 32
@@ -38,6 +47,7 @@ MAX_UPLOAD = "16mb"
 SECONDS_BETWEEN_LOOKS = 0.02
 QUICK = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
 STREAMING = {"show_progress": "hidden", "api_visibility": "private"}
+ENDS_AUTO = {"k": (["k_auto"],), "drafter": (["k_auto"], WITHOUT_AUTO)}  # a new value that takes it out of the address
 RUNNING = {**STREAMING, "concurrency_limit": MAX_RUNS_AT_ONCE, "concurrency_id": "runs"}
 DELETE_UPLOADS = (600, 3600)  # every, and older than: seconds
 
@@ -140,9 +150,15 @@ def _wire(controls: Controls, stage: gr.HTML, handlers: Handlers) -> None:
         runs.failure(handlers.broke_off, None, stage, **QUICK)
     controls.stop.click(handlers.stop, None, None, **QUICK)
     values["pair"].change(handlers.choose_pair, [values["pair"], values["drafter"]], values["drafter"], **QUICK)
-    values["k"].input(None, None, values["k_auto"], js="() => false", **QUICK)
+    for slider in (component for component in values.values() if isinstance(component, gr.Slider)):
+        slider.input(None, slider, slider, js=bounds_script(slider), trigger_mode="always_last", **QUICK)
+    is_k_chosen = gr.Checkbox(False, visible="hidden", elem_id="sv-k-chosen")
+    for name in ("k", "k_auto"):
+        values[name].input(None, None, is_k_chosen, js="() => true", **QUICK)
+    values["k_auto"].change(handlers.choose_auto, values["k_auto"], values["k"], **QUICK)
+    values["drafter"].input(handlers.choose_best_k, [values["drafter"], is_k_chosen], values["k_auto"], **QUICK)
     precision = [values[name] for name in ("pair", "drafter", "draft_precision")]
-    values["drafter"].change(handlers.choose_drafter, precision, values["draft_precision"], **QUICK)
+    values["drafter"].change(handlers.choose_drafter, precision, [values["draft_precision"], values["k_auto"]], **QUICK)
     controls.upload.upload(handlers.open_file, controls.upload, stage, **STREAMING)
     controls.upload.upload(lambda: [None for _ in recording], None, recording, js=FORGET_RECORDING, **QUICK)
 
@@ -151,7 +167,14 @@ def _set_to(controls: Controls, values: dict[str, Any]) -> dict[gr.Component, An
     """Updates that make the controls show these values."""
     drafter = gr.update(choices=drafter_choices(find_pair(values["pair"])), value=values["drafter"])
     precision = gr.update(**precision_control(*(values[name] for name in ("pair", "drafter", "draft_precision"))))
-    updates = {**values, "drafter": drafter, "draft_precision": precision}
+    k = gr.update(**k_control(values["k_auto"]), value=values["k"], info="")
+    auto = gr.update(**auto_control(values["drafter"]), value=values["k_auto"])
+    sliders = {
+        name: gr.update(value=values[name], info="")
+        for name, component in controls.values.items()
+        if isinstance(component, gr.Slider)
+    }
+    updates = {**values, **sliders, "drafter": drafter, "draft_precision": precision, "k": k, "k_auto": auto}
     return {controls.values[name]: value for name, value in updates.items()}
 
 
@@ -195,13 +218,15 @@ def _wire_address(
     choices = [part for part in (controls.lesson, controls.lesson_text, controls.recording) if part is not None]
     # In two steps, so that a page without a link asks nothing of the server, and touches no control while it opens.
     demo.load(None, None, address, js=READ_ADDRESS)
+    demo.load(None, None, None, js=NOTE_TYPED)
     address.change(open_address, address, [stage, *choices, *controls.values.values()], **QUICK)
     for name in IN_ADDRESS:
         component = controls.values[name]
         # A textbox calls it an input only when a key was pressed; a paste is a change.
         used = component.change if isinstance(component, gr.Textbox) else component.input
-        forget = ("k_auto",) if name == "k" else ()
-        used(None, component, None, js=write_address(name, forget), trigger_mode="always_last")
+        bounds = (component.minimum, component.maximum) if isinstance(component, gr.Slider) else None
+        script = write_address(name, *ENDS_AUTO.get(name, ()), bounds=bounds)
+        used(None, component, None, js=script, trigger_mode="always_last")
     if controls.lesson is not None:
         controls.lesson.input(None, controls.lesson, None, js=write_address("lesson", forget=IN_ADDRESS))
     if controls.recording is not None:

@@ -24,7 +24,7 @@ ASKED = {
     "self_layer": 4,
     "max_new_tokens": 56,
 }
-RECORDED_SERIES = ("pair", "beside")
+RECORDED_SERIES = ("pair", "sweep", "beside")
 
 
 def record_series(folder: Path = RECORDED_DIR, threshold: float = ASKED["threshold"]) -> None:
@@ -33,10 +33,10 @@ def record_series(folder: Path = RECORDED_DIR, threshold: float = ASKED["thresho
     shelf, number = ModelShelf(), 0
     for name in RECORDED_SERIES:
         request = exit_request_from({**ASKED, "series": name, "threshold": threshold})
-        for role in SERIES[name]:
+        for place, role in enumerate(SERIES[name]):
             number += 1
             prefix = "" if name == "pair" else f"{name}-"
-            _record(shelf, request, role, folder / f"{number}-{prefix}{role}.jsonl")
+            _record(shelf, request.at(place), role, folder / f"{number}-{prefix}{role}.jsonl")
 
 
 def _tell(words: str) -> None:

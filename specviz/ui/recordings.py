@@ -29,14 +29,14 @@ def load_recordings(folder: Path = RECORDINGS_DIR) -> tuple[Recording, ...]:
     return tuple(_load(path) for path in sorted(folder.glob("*.jsonl")))
 
 
-def recording_messages(events: list[dict[str, Any]], name: str = "", error: str = "") -> Iterator[str]:
+def recording_messages(events: list[dict[str, Any]], name: str = "", **more: str) -> Iterator[str]:
     """The messages that put a recorded run on the stage; it may be put there again and again.
 
     Args:
         name: of a recording of the gallery, so that the page's address can name it.
-        error: a sentence that is shown with it.
+        more: as in `message`, such as an error that is shown with it; empty texts are left out.
     """
-    more = {key: text for key, text in (("recording", name), ("error", error)) if text}
+    more = {key: text for key, text in (("recording", name), *more.items()) if text}
     return message_in_parts(f"recording-{secrets.token_hex(4)}", events, source=RECORDING, **more)
 
 
@@ -47,6 +47,8 @@ def _load(path: Path) -> Recording:
 
 def _title(started: dict[str, Any]) -> str:
     drafter = drafter_words(started["drafter"]["kind"])
+    if started["drafter"].get("lookup_first"):
+        drafter += ", lookup first"
     temperature = started["settings"].get("temperature", 0)
     how = "greedy" if not temperature else f"temperature {temperature:g}"
     prompt = " ".join(started["prompt"]["text"].split())

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from specviz.config import RunSettings
+from specviz.config import DRAFTER_KINDS, SURE_OF_THEMSELVES, RunSettings
 from specviz.engine.draft_facts import DRAFT_KINDS, draft_kind_of
 from specviz.errors import BadRequest
 from specviz.presets import EMBEDDED_TARGET, Pair, Preset, find_pair
@@ -25,11 +25,13 @@ MAX_SEED = 2**31 - 1
 MAX_NGRAM = 16
 DEFAULT_PROMPT = "Write a short poem about the sea. Repeat the first line at the end."
 DEFAULT_K = 4
+WITHOUT_AUTO = tuple(kind for kind in DRAFTER_KINDS if kind not in SURE_OF_THEMSELVES)
 DRAFT_PRECISIONS = ("auto", "float32", "bfloat16", "int8", "int4")
 
 # Controls that set the field of `RunSettings` of the same name; an `exit_layer` of 0 is the default one.
 PLAIN_SETTINGS = (
     "drafter",
+    "lookup_first",
     "temperature",
     "top_k",
     "top_p",
@@ -143,7 +145,8 @@ def _settings_from(values: dict[str, Any]) -> RunSettings:
     exit_layer = whole_number("The exit layer", values["exit_layer"], 0, 10_000)
     return RunSettings(
         drafter=values["drafter"],
-        num_draft_tokens="auto" if values["k_auto"] else k,
+        lookup_first=values["drafter"] in DRAFT_KINDS and bool(values["lookup_first"]),
+        num_draft_tokens="auto" if values["k_auto"] and values["drafter"] in SURE_OF_THEMSELVES else k,
         temperature=values["temperature"],
         top_k=whole_number("top-k", values["top_k"], 0, 10_000),
         top_p=values["top_p"],
@@ -186,10 +189,11 @@ def recorded_values(started: dict[str, Any], values: dict[str, Any]) -> dict[str
         "system": prompt.get("system", ""),
         "raw": bool(prompt.get("raw")),
         "check": bool(started.get("check")),
+        **{name: settings[name] for name in PLAIN_SETTINGS if name in settings},
         "k_auto": k == "auto",
         **({} if k == "auto" else {"k": k}),
         "draft_precision": _recorded_precision(started["drafter"]),
-        **{name: settings[name] for name in PLAIN_SETTINGS if name in settings},
+        "lookup_first": bool(settings.get("lookup_first")),  # older traces do not know it
         "exit_layer": settings.get("exit_layer") or 0,
     }
     return with_changes(values, changes)[0]
@@ -201,8 +205,8 @@ def _recorded_precision(drafter: dict[str, Any]) -> str:
     return precision if precision in DRAFT_PRECISIONS and precision != "int8" else "auto"
 
 
-def with_changes(values: dict[str, Any], changes: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """`values` with those of the changes that can be run, and a sentence about each of the others.
+def with_changes(values: dict[str, Any], changes: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """`values` with those of the changes that can be run, and a sentence about each of the others, by its name.
 
     One setting may only hold beside another (the shortest match beside a longer longest one): what was refused is
     tried again as long as that helps.
@@ -216,13 +220,20 @@ def with_changes(values: dict[str, Any], changes: dict[str, Any]) -> tuple[dict[
             except BadRequest as error:
                 refused[name] = str(error)
         waiting = {} if len(refused) == len(waiting) else {name: changes[name] for name in refused}
-    return values, list(refused.values())
+    return values, refused
 
 
 def _with_change(values: dict[str, Any], name: str, value: Any) -> dict[str, Any]:
     changed = {**values, name: value}
     if name == "pair" and changed["drafter"] not in drafter_kinds(find_pair(value)):
         changed["drafter"] = find_pair(value).drafters[0]
+    if name == "drafter":
+        changed["k_auto"] = changed["drafter"] in SURE_OF_THEMSELVES
+    elif name == "k_auto" and value and changed["drafter"] not in SURE_OF_THEMSELVES:
+        raise BadRequest(
+            f"k auto goes with a drafter that can be sure, and the drafter is {changed['drafter']}: "
+            f"give k a number, or choose one of {', '.join(SURE_OF_THEMSELVES)}."
+        )
     if name in ("pair", "drafter"):
         choices = draft_precisions(changed["pair"], changed["drafter"])
         if choices and changed["draft_precision"] not in choices:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from specviz.__main__ import build_parser
 from specviz.engine.draft_facts import WEIGHTS_FILE
@@ -78,4 +79,51 @@ def test_a_broken_draft_folder_is_a_wrong_request(target, tmp_path):
     (folder / WEIGHTS_FILE).write_bytes(b"")
     args = build_parser().parse_args(["check-pair", target, str(folder)])
     with pytest.raises(BadRequest, match="restore the draft folder"):
+        args.command.run(args)
+
+
+@pytest.mark.parametrize("stored", [torch.float32, torch.bfloat16])
+def test_an_int8_target_is_told_as_the_lean_path_holds_it(stored, tmp_path, capsys):
+    from specviz.engine.loader import load_pair
+
+    target = str(tmp_path / "target")
+    build_model("llama").to(stored).save_pretrained(target)
+    byte_level_tokenizer().save_pretrained(target)
+    loaded = load_pair(target, dtype="int8").target
+    folder = save_draft(tmp_path / "draft", random_head(tiny_model(), some_vocab_ids(100)))
+    args = build_parser().parse_args(["check-pair", target, str(folder), "--dtype", "int8", "--json"])
+    assert args.command.run(args) == 0
+    assert json.loads(capsys.readouterr().out)["memory"]["target"] == {
+        "weight_bytes": loaded.weight_bytes,
+        "kv_bytes_per_1000_tokens": 1000 * loaded.kv_bytes_per_position,
+        "num_params": loaded.num_params,
+        "dtype": "int8",
+    }
+
+
+@pytest.mark.embedded
+def test_the_embedded_target_is_told_as_it_runs_by_default(embedded_dir, capsys):
+    from specviz.engine.loader import load_pair
+
+    args = build_parser().parse_args(["check-pair", "smollm2-135m-instruct", "SmolLM2-135M-draft-head", "--json"])
+    assert args.command.run(args) == 0
+    target, loaded = json.loads(capsys.readouterr().out)["memory"]["target"], load_pair().target
+    assert (target["dtype"], target["weight_bytes"]) == (loaded.precision, loaded.weight_bytes)
+
+
+def test_what_is_no_model_is_told_with_what_to_give(target, tmp_path):
+    draft = str(save_draft(tmp_path / "draft", random_head(tiny_model())))
+    for arguments, words in (
+        ([draft, target], "is a draft, not a model: give it as the draft"),
+        ([str(tmp_path), draft], "has no config.json"),
+        ([target, str(tmp_path)], "has no config.json"),
+    ):
+        args = build_parser().parse_args(["check-pair", *arguments])
+        with pytest.raises(BadRequest, match=words):
+            args.command.run(args)
+
+
+def test_a_dtype_that_there_is_not(target, tmp_path):
+    args = build_parser().parse_args(["check-pair", target, target, "--dtype", "load"])
+    with pytest.raises(BadRequest, match="dtype is 'load': choose one of auto, bfloat16, float16, float32, int8"):
         args.command.run(args)

@@ -17,8 +17,9 @@ import torch
 from specviz.__main__ import main
 from specviz.commands import distill
 from specviz.config import RunSettings
-from specviz.early_exit.exit_head_files import read_exit_heads
+from specviz.early_exit.exit_head_files import EXIT_HEADS_FILE, read_exit_heads
 from specviz.early_exit.translators import TranslatedHeads
+from specviz.engine.draft_facts import DRAFT_FILE
 from specviz.engine.draft_files import read_draft
 from specviz.engine.loader import load_pair
 from specviz.metrics import MetricsFold
@@ -243,23 +244,23 @@ def refused(target, tmp_path, *arguments):
         (["--cut", "0"], "cut is 0: give a whole number from 1 on."),
         (["--seed", "-1"], "seed is -1: give a whole number from 0 to 4294967295."),
         (["--epochs", "nan"], "epochs is nan: give a number above 0, up to 1000."),
-        (["--learning-rate", "2"], "learning_rate is 2: give a number above 0, up to 1."),
+        (["--learning-rate", "2"], "--learning-rate is 2: give a number above 0, up to 1."),
         (["--layers", "0"], "layers is '0', which a draft_head does not have: leave it out."),
         (
             ["--kind", "draft_model", "--feature-layers", "0"],
-            "feature_layers is '0', which a draft_model does not have: leave it out.",
+            "--feature-layers is '0', which a draft_model does not have: leave it out.",
         ),
         (
             ["--kind", "exit_heads", "--feature-layers", "0"],
-            "feature_layers is '0', which exit_heads do not have: leave it out.",
+            "--feature-layers is '0', which exit_heads do not have: leave it out.",
         ),
-        (["--feature-layers", "a"], "feature_layers is 'a': give layers as numbers with commas between"),
-        (["--feature-layers", "2,1"], "feature_layers is '2,1': give each layer once, the lowest first."),
-        (["--feature-layers", "1,4"], "feature_layers has 4: target has 3 layers, choose from 0 to 3."),
+        (["--feature-layers", "a"], "--feature-layers is 'a': give layers as numbers with commas between"),
+        (["--feature-layers", "2,1"], "--feature-layers is '2,1': give each layer once, the lowest first."),
+        (["--feature-layers", "1,4"], "--feature-layers has 4: target has 3 layers, choose from 0 to 3."),
         (["--kind", "draft_model", "--layers", "0,3"], "layers has 3: target has 3 layers, choose from 0 to 2."),
         (["--bench", "nowhere.json"], "nowhere.json is not the output of `bench --json`"),
         (["train"], "holds no text yet: run the step generate first."),
-        (["export"], "holds no text yet: run the step generate first."),
+        (["export"], "holds no trained draft yet: run the step train first"),
         (["--dtype", "int3"], "dtype is 'int3'"),
     ],
 )
@@ -283,6 +284,42 @@ def test_nothing_else_is_written_over(target, tmp_path):
     (tmp_path / "mine" / "README.md").write_text("My notes.")
     said = refused(target, tmp_path, "--output", str(tmp_path / "mine"))
     assert "mine, where something else lies: name a new folder, or that of a draft" in said
+
+
+@pytest.mark.parametrize(
+    ("held", "kind", "sentence"),
+    [
+        (DRAFT_FILE, "exit_heads", "which holds a draft: name a new folder, or that of exit heads."),
+        (EXIT_HEADS_FILE, "draft_head", "which holds exit heads: name a new folder, or that of a draft."),
+        (EXIT_HEADS_FILE, "draft_model", "which holds exit heads: name a new folder, or that of a draft."),
+        ("README.md", "exit_heads", "where something else lies: name a new folder, or that of exit heads."),
+    ],
+)
+def test_drafts_and_exit_heads_are_not_written_over_each_other(target, tmp_path, held, kind, sentence):
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / held).write_text("{}")
+    assert f"{folder}, {sentence}" in refused(target, tmp_path, "--kind", kind, "--output", str(folder))
+    # The default folder is the name's, here.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path)
+        assert sentence in refused(target, tmp_path, "--kind", kind, "--name", "mine")
+    assert [path.name for path in folder.iterdir()] == [held]
+
+
+@pytest.mark.parametrize("option", ["--work", "--corpus"])
+def test_a_folder_that_cannot_be_one_is_refused_by_the_name_of_its_option(option, tmp_path):
+    file = tmp_path / "file"
+    file.touch()
+    said = specviz("distill", "--target", "/nowhere", option, str(file))
+    assert said.code == 2 and f"{option} is {file}, which is a file: name a folder." in said.err
+    said = specviz("distill", "--target", "/nowhere", option, str(file / "inside"))
+    assert said.code == 2 and f"{option} is {file / 'inside'}, and {file} is a file: name a folder." in said.err
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(distill.os, "access", lambda path, mode: False)
+        said = specviz("distill", "--target", "/nowhere", option, str(tmp_path / "new"))
+    assert said.code == 2 and f"and {tmp_path} cannot be written: name another folder." in said.err
+    assert list(tmp_path.iterdir()) == [file]
 
 
 def test_an_untrained_draft_is_not_exported_and_too_little_text_is_not_measured(target, tmp_path):

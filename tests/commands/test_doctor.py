@@ -7,6 +7,7 @@ from collections import namedtuple
 
 import psutil
 import pytest
+import torch
 
 from specviz.commands import doctor
 from specviz.commands.doctor import Check
@@ -109,6 +110,30 @@ def test_a_local_build_of_the_tested_version_is_the_tested_version(monkeypatch):
     pinned = doctor.requirement_versions(doctor.ROOT / "constraints.txt")
     monkeypatch.setattr(doctor, "installed_version", lambda name: f"{pinned[name]}+cpu")
     assert doctor.check_packages().status == "ok"
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        (None, "the lean path: int8"),
+        ("numba is not installed", "the general path (transformers), since numba is not installed"),
+    ],
+)
+def test_the_path_is_told_with_its_reason(monkeypatch, reason, words):
+    monkeypatch.setattr("specviz.engine.lean_loading.why_general", lambda device: reason)
+    assert doctor.check_path().detail.startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("device", "told"),
+    [
+        ("cuda", "the static path: few kernels a layer and a fixed KV cache, since there is a GPU (cuda)"),
+        ("mps", "the general path (transformers), since int8 runs on CPUs only here, and the device is mps"),
+    ],
+)
+def test_the_path_of_a_gpu_is_told_in_a_whole_sentence(device, told, monkeypatch):
+    monkeypatch.setattr("specviz.engine.loader.choose_device", lambda wish: torch.device(device))
+    assert doctor.check_path().detail == told
 
 
 def test_no_chromium_is_only_a_warning(monkeypatch):

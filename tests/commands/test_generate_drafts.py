@@ -13,7 +13,7 @@ from specviz.config import RunSettings
 from specviz.engine import draft_facts
 from specviz.engine.loader import load_pair
 from specviz.errors import BadRequest
-from specviz.presets import HEAD_DRAFT_TOKENS
+from specviz.presets import find_preset
 from tests.draft_folders import model_draft, random_head, save_draft
 from tests.tiny_models import tiny_model
 from tests.tiny_tokenizers import byte_level_tokenizer
@@ -41,10 +41,36 @@ def test_the_default_is_the_shipped_head_with_a_short_draft(monkeypatch, tmp_pat
     assert settings_of().drafter == "prompt_lookup"
     save_draft(tmp_path / "a-head", random_head(tiny_model()))
     best = settings_of()
-    assert (best.drafter, best.num_draft_tokens) == ("draft_head", HEAD_DRAFT_TOKENS)
+    assert (best.drafter, best.num_draft_tokens) == ("draft_head", "auto")
     assert settings_of("--k", "3").num_draft_tokens == 3
     assert settings_of("--drafter", "prompt_lookup").num_draft_tokens == 4
+    assert settings_of("--drafter", "draft_head").num_draft_tokens == "auto"
     assert settings_of("--target", str(tmp_path)).drafter == "prompt_lookup"
+
+
+@pytest.mark.parametrize("kind", ["head", "model"])
+def test_k_is_auto_for_a_draft_that_is_named(kind, folders):
+    draft = ("--target", folders["target"], "--draft", folders[kind])
+    for arguments in (draft, (*draft, "--drafter", f"draft_{kind}")):
+        assert settings_of(*arguments).num_draft_tokens == "auto"
+        assert settings_of(*arguments, "--k", "4").num_draft_tokens == 4
+
+
+@pytest.mark.parametrize(
+    ("preset", "arguments", "k"),
+    [
+        ("copy", [], 4),
+        ("copy", ["--drafter", "early_exit"], 4),
+        ("gpt2-large", [], "auto"),
+        ("gpt2-large", ["--drafter", "prompt_lookup"], 4),
+        ("gpt2-large", ["--drafter", "early_exit"], "auto"),
+        ("gpt2-large", ["--k", "2"], 2),
+    ],
+)
+def test_a_presets_k_is_kept_and_where_it_has_none_the_drafters_is_taken(preset, arguments, k):
+    args = build_parser().parse_args(["generate", "--preset", preset, *arguments])
+    preset = find_preset(preset)
+    assert args.command._settings(args, preset, model_sources(args, preset)).num_draft_tokens == k
 
 
 def test_a_shipped_head_for_another_target_gives_way_to_prompt_lookup(folders, monkeypatch, tmp_path, capsys):

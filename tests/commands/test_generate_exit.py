@@ -8,6 +8,7 @@ import pytest
 
 from specviz.__main__ import build_parser
 from specviz.early_exit.exit_settings import ExitSettings
+from specviz.engine import loader
 from specviz.errors import BadRequest
 from specviz.trace.reader import read_trace
 from tests.tiny_models import build_model
@@ -75,6 +76,20 @@ def test_for_a_reader_it_says_how_many_layers_were_run(target, capsys):
     assert "layers a token" in told and "judged" not in told and "tokens/s of plain decoding" in told
 
 
+def test_where_nothing_was_generated_nothing_is_said_of_speculation(target, capsys):
+    assert generate("--mode", "early_exit", "--target", target, *SHORT, "--deadline", "0") == 0
+    told = capsys.readouterr().err
+    assert "0 tokens (ended by deadline)." in told and "target pass" not in told and "judged" not in told
+
+
+def test_a_sampled_map_run_is_compared_since_it_throws_plain_decodings_dice(target, capsys):
+    common = ("--mode", "early_exit", "--target", target, *SHORT, "--temperature", "1", "--check", "--json")
+    assert generate(*common, "--exit-run", "map") == 0
+    assert json.loads(capsys.readouterr().out)["identity"]["identical"] is True
+    assert generate(*common, "--exit-threshold", "0") == 0
+    assert "sampled" in json.loads(capsys.readouterr().out)["identity"]["why"]
+
+
 def test_a_map_run(target, tmp_path):
     trace = tmp_path / "map.jsonl"
     assert generate("--mode", "early_exit", "--exit-run", "map", "--target", target, *SHORT, "--trace", str(trace)) == 0
@@ -97,6 +112,8 @@ def test_a_map_run(target, tmp_path):
         (["--mode", "early_exit", "--exit-heads", "x"], "exit_heads is 'x'"),
         (["--mode", "early_exit", "--exit-run", "fast"], "--exit-run is 'fast': choose one of timed, map"),
         (["--mode", "early_exit", "--drafter", "prompt_lookup"], "--drafter is given, but --mode is early_exit"),
+        (["--mode", "early_exit", "--draft-precision", "int8"], "--draft-precision is given, but --mode is early_exit"),
+        (["--mode", "early_exit", "--lookup-first"], "--lookup-first is given, but --mode is early_exit"),
         (["--mode", "early_exit", "--k", "3"], "--k is given, but --mode is early_exit"),
         (["--mode", "early_exit", "--exit-layer", "3"], "--exit-layer is given, but --mode is early_exit"),
     ],
@@ -109,7 +126,6 @@ def test_refused_before_anything_is_loaded(arguments, words):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--exit-layers", "2,6"], "an exit layer is 6: .* has 6 layers"),
         (["--exit-min-layer", "6"], "leaves none of the exit layers"),
         (["--exit-heads", "translators"], "none were trained for"),
     ],
@@ -117,6 +133,20 @@ def test_refused_before_anything_is_loaded(arguments, words):
 def test_refused_by_the_target(arguments, words, target):
     with pytest.raises(BadRequest, match=words):
         generate("--mode", "early_exit", "--target", target, *SHORT, *arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--mode", "early_exit", "--exit-layers", "2,6"], "an exit layer is 6: .* has 6 layers"),
+        (["--mode", "early_exit", "--exit-min-layer", "99"], "exit_min_layer is 99: .* has 6 layers"),
+        (["--drafter", "early_exit", "--exit-layer", "6"], "exit_layer is 6: .* has 6 layers"),
+    ],
+)
+def test_layers_that_the_target_lacks_are_refused_without_its_weights(arguments, words, target, monkeypatch):
+    monkeypatch.setattr(loader, "load_pair", None)
+    with pytest.raises(BadRequest, match=words):
+        generate("--target", target, *SHORT, *arguments)
 
 
 def test_the_help_names_the_defaults(capsys):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import re
 import subprocess
 import sys
 import time
@@ -122,6 +123,20 @@ def test_a_trace_without_rounds(path, capsys):
 def test_a_missing_file_is_refused(tmp_path):
     with pytest.raises(BadRequest, match="There is no file"):
         run(tmp_path / "none.jsonl")
+
+
+def test_a_path_is_named_as_it_was_given(tmp_path, path, monkeypatch):
+    monkeypatch.chdir(tmp_path.parent)
+    (tmp_path / "notes.md").write_text("# Notes\n")
+    given = f"./{tmp_path.name}"
+    for arguments, words in (
+        ([given], f"{given} is a folder"),
+        ([f"{given}/notes.md"], f"{given}/notes.md is not a trace of SpecViz"),
+        ([path, "--html", f"{given}/nope/page.html"], f"the folder {tmp_path.name}/nope does not exist"),
+        ([path, "--html", given], f"--html is {tmp_path.name}, which is a folder"),
+    ):
+        with pytest.raises(BadRequest, match=re.escape(words)):
+            run(*arguments)
 
 
 @pytest.mark.parametrize("options", ["", "--json"])

@@ -41,10 +41,33 @@ def test_every_trace_becomes_a_page(name, tmp_path, capsys):
     assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
+def test_early_exit_runs_are_shown_on_the_board_and_other_runs_on_the_stage(path, tmp_path):
+    recorded, pages = ROOT / "assets" / "early_exit" / "recorded", []
+    for trace in (recorded / "1-map.jsonl", recorded / "2-timed.jsonl", path):
+        page = tmp_path / "run.html"
+        assert run(trace, "--html", page) == 0
+        pages.append("hostBoardInFile(document)" in page.read_text(encoding="utf-8"))
+    assert pages == [True, True, False]
+
+
 def test_json_stays_alone_on_its_stream(path, tmp_path, capsys):
     assert run(path, "--json", "--html", tmp_path / "run.html") == 0
     out, err = capsys.readouterr()
     assert json.loads(out)["reason"] == "length" and err.startswith("Wrote ")
+
+
+@pytest.mark.parametrize(
+    ("options", "note"),
+    [
+        (["--json", "--speed", 2], "--speed has no effect with --json, which sums the whole run up."),
+        (["--json", "--round", 1], "--round has no effect with --json, which sums the whole run up."),
+        (["--round", 1, "--speed", 2], "--speed has no effect with --round: one round is shown at once."),
+        (["--round", 1], None),
+    ],
+)
+def test_options_without_effect_are_told(options, note, path, capsys):
+    assert run(path, *options) == 0
+    assert capsys.readouterr().err.splitlines() == ([note] if note else [])
 
 
 @pytest.mark.parametrize("option", [("--speed", 2), ("--round", 1)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ from torch import Tensor
 from specviz.config import RunSettings
 from specviz.drafters.base import draft_model_of
 from specviz.drafters.draft_head import DraftHead
+from specviz.drafters.lookup_first import LookupFirst
+from specviz.drafters.prompt_lookup import PromptLookup
 from specviz.engine.draft_files import DraftFile
 from specviz.engine.draft_head import HeadOutput
 from specviz.engine.draft_loading import head_network, open_draft
@@ -65,7 +68,7 @@ class Call:
     output: HeadOutput | None
 
 
-@dataclass
+@dataclass(eq=False)
 class WatchedHead:
     """A head that remembers its calls."""
 
@@ -139,6 +142,19 @@ def test_entries_and_outputs_are_those_of_the_whole_text_after_any_rounds(path, 
         assert max(statuses(event).count("accepted") for event in rounds(events)) >= 2
     check_against_recomputation(file, watched, text, bigram())
     assert sum(not call.is_true for call in watched.calls) > 0 or k == 1
+
+
+@pytest.mark.parametrize("k", [1, 4, "auto"])
+def test_entries_are_those_of_the_whole_text_where_lookups_come_between(k):
+    target, file = target_of("lean float32"), bigram_file()
+    watched = WatchedHead(drafter_of(file, target).model)
+    drafter = LookupFirst.before(DraftHead(watched), PromptLookup(4, 1))
+    settings = {"num_draft_tokens": k, "draft_threshold": 0.05, "max_new_tokens": 80, "temperature": 1.2, "seed": 5}
+    events = run_events(target, PROMPT, drafter=drafter, drafter_kind="draft_head", **settings)
+    sources = [event["draft"][0].get("looked_up", False) for event in rounds(events) if event["draft"]]
+    changes = sum(before != after for before, after in pairwise(sources))
+    assert changes >= 2, "lookups and the head take turns"
+    check_against_recomputation(file, watched, PROMPT + new_ids(events), bigram())
 
 
 @pytest.mark.parametrize("temperature", [0.7, 1.3])

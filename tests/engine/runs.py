@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any
 
@@ -70,6 +70,37 @@ def run_events(
             **engine or {},
         )
     )
+
+
+def assert_lossless(
+    target: LanguageModel,
+    draft: LanguageModel,
+    kind: str,
+    k: int | str,
+    texts: Iterable[tuple[Sequence[int], list[int]]],
+) -> None:
+    """Every prompt is answered with the ids that are known to be right, and on the way drafts are accepted and rejected.
+
+    Args:
+        texts: (ids of a prompt, the new ids of plain decoding) each.
+    """
+    counts = dict.fromkeys(("accepted", "rejected"), 0)
+    for prompt_ids, plain_ids in texts:
+        events = run_events(
+            target,
+            prompt_ids,
+            draft=draft,
+            drafter_kind=kind,
+            num_draft_tokens=k,
+            draft_threshold=0.05,
+            exit_layer=2,
+            min_ngram=1,
+            max_new_tokens=len(plain_ids),
+        )
+        assert new_ids(events) == plain_ids, prompt_ids
+        for count in counts:
+            counts[count] += finished(events)["counts"][count]
+    assert all(counts.values()), "without acceptances and rejections it proves nothing"
 
 
 def new_ids(events: list[Event]) -> list[int]:

@@ -109,6 +109,32 @@ def test_the_prefill_knows_which_model_took_the_time(time):
     assert timed_run(time, draft_seconds=None)[0]["seconds"] == {"target": PASS, "draft": 0.0}
 
 
+class AsynchronousModel(SlowModel):
+    """A table on a device that works on while Python goes on: its time passes where it is waited for."""
+
+    def __init__(self, time: StoppedTime, seconds: float, **arguments) -> None:
+        super().__init__(time, 0.0, **arguments)
+        self._each, self._queued = seconds, 0
+
+    def forward(self, *arguments, **named):
+        self._queued += 1
+        return super().forward(*arguments, **named)
+
+    def synchronize(self) -> None:
+        self._time.passes(self._each * self._queued)
+        self._queued = 0
+
+
+def test_each_part_waits_for_what_its_device_has_still_to_do(time):
+    target = AsynchronousModel(time, PASS)
+    draft = AsynchronousModel(time, DRAFT_PASS, num_layers=1)
+    settings = RunSettings(drafter="draft_model", num_draft_tokens=3, max_new_tokens=8)
+    prefill, *others, _ = decode(target, DraftModel(draft), [1, 2, 3], VOCABULARY, settings)
+    assert prefill["seconds"] == {"target": PASS, "draft": DRAFT_PASS}
+    for event in others:
+        assert event["seconds"] == {"draft": DRAFT_PASS * len(event["draft"]), "verify": PASS, "other": 0.0}
+
+
 def test_tokens_per_second_are_committed_tokens_over_the_rounds_own_seconds(time):
     last = finished(timed_run(time, consumer_seconds=100.0))
     assert last["metrics"]["tokens_per_second"] == pytest.approx(8 / last["seconds"]["rounds"])

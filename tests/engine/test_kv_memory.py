@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -81,6 +84,18 @@ def test_a_cancelled_turn_leaves_a_cache_that_can_be_used():
     second_turn = [1, 2, 3, *new_ids(events), 4]
     again = run_events(target, second_turn, engine={"memory": memory}, max_new_tokens=5)
     assert new_ids(again) == target.greedy_ids(second_turn, 5)
+
+
+def test_a_model_that_nobody_else_keeps_is_not_kept_for_its_cache():
+    memory = KVMemory()
+    target, draft = tiny_target(), TableModel(random_table(8))
+    run_events(draft, [1, 2, 3], engine={"memory": memory}, max_new_tokens=4)
+    run_events(target, FIRST_TURN, engine={"memory": memory}, max_new_tokens=4)
+    dropped = weakref.ref(draft)
+    del draft
+    gc.collect()
+    assert dropped() is None
+    assert memory.reusable(target, [*FIRST_TURN, 3]) == len(FIRST_TURN)
 
 
 def test_the_tokens_of_earlier_turns_are_counted():

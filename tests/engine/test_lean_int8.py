@@ -28,7 +28,7 @@ from tests.engine.lean_models import (
     tiny_lean_draft,
     tiny_lean_target,
 )
-from tests.engine.runs import DRAFTING, finished, new_ids, run_events
+from tests.engine.runs import DRAFTING, assert_lossless, finished, new_ids, run_events
 from tests.engine.test_sampling_distribution import (
     SMALLEST_P_VALUE,
     chi_square_p_value,
@@ -154,23 +154,8 @@ def test_the_references_are_worth_comparing_with():
 @pytest.mark.parametrize("k", [1, 2, 3, 4, 5, 6, 7, 8, "auto"])
 @pytest.mark.parametrize("kind", DRAFTING)
 def test_speculation_says_what_plain_decoding_says(kind, k):
-    counts = dict.fromkeys(("accepted", "rejected"), 0)
-    for index, ids in enumerate(random_prompts()):
-        events = run_events(
-            tiny_lean_target(),
-            ids,
-            draft=tiny_lean_draft(),
-            drafter_kind=kind,
-            num_draft_tokens=k,
-            draft_threshold=0.05,
-            exit_layer=2,
-            min_ngram=1,
-            max_new_tokens=NUM_NEW,
-        )
-        assert new_ids(events) == plainly(index)
-        for count in counts:
-            counts[count] += finished(events)["counts"][count]
-    assert all(counts.values()), "without acceptances and rejections it proves nothing"
+    texts = ((ids, plainly(index)) for index, ids in enumerate(random_prompts()))
+    assert_lossless(tiny_lean_target(), tiny_lean_draft(), kind, k, texts)
 
 
 def test_a_copy_of_the_target_has_every_token_accepted():

@@ -25,8 +25,8 @@ from tests.engine.lean_models import (
     tiny_lean_draft,
     tiny_lean_target,
 )
-from tests.engine.runs import DRAFTING, finished, new_ids, run_events
-from tests.engine.test_losslessness import num_new, prompts, reference
+from tests.engine.runs import DRAFTING, assert_lossless, run_events
+from tests.engine.test_losslessness import prompts, reference
 from tests.tiny_models import build_model
 from tests.tiny_tokenizers import byte_level_tokenizer
 
@@ -141,23 +141,8 @@ def test_the_first_layers_are_those_of_transformers(num_layers):
 @pytest.mark.parametrize("k", [1, 2, 4, 8, "auto"])
 @pytest.mark.parametrize("kind", DRAFTING)
 def test_speculation_equals_generate(kind, k):
-    counts = dict.fromkeys(("accepted", "rejected"), 0)
-    for name, ids in prompts().items():
-        events = run_events(
-            tiny_lean_target(torch.float32),
-            ids,
-            draft=tiny_lean_draft(),
-            drafter_kind=kind,
-            num_draft_tokens=k,
-            draft_threshold=0.05,
-            exit_layer=2,
-            min_ngram=1,
-            max_new_tokens=num_new(name),
-        )
-        assert new_ids(events) == reference("llama")[name], name
-        for count in counts:
-            counts[count] += finished(events)["counts"][count]
-    assert all(counts.values()), "without acceptances and rejections it proves nothing"
+    texts = ((ids, reference("llama")[name]) for name, ids in prompts().items())
+    assert_lossless(tiny_lean_target(torch.float32), tiny_lean_draft(), kind, k, texts)
 
 
 # --- weights that are not numbers -------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 from pathlib import Path
 
@@ -10,8 +11,12 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from specviz.config import RunSettings
+from specviz.engine import loader
+from specviz.engine.draft_facts import DRAFT_FILE
+from specviz.engine.embedded import EMBEDDED_NAME, is_embedded_source
 from specviz.engine.loader import load_pair
 from specviz.errors import BadRequest
+from specviz.presets import find_pair
 from specviz.runs import Run
 from tests.draft_folders import random_head, save_draft
 from tests.engine.runs import generate_ids
@@ -141,6 +146,73 @@ def test_a_draft_too_narrow_for_the_tokenizer_is_refused(tmp_path, target_dir):
     narrow = build_model("llama", vocab_size=300)
     sentence = refusal(target_dir, save(tmp_path / "narrow", narrow))
     assert "300" in sentence
+
+
+def test_a_folder_without_a_model_is_refused_with_what_to_give(tmp_path, target_dir):
+    empty, told = tmp_path / "empty", []
+    empty.mkdir()
+    head = str(save_draft(tmp_path / "head", random_head(build_model("llama"))))
+    assert f"'{empty}' has no config.json" in refusal(str(empty), notify=told.append)
+    assert "is a draft, not a model: give it as the draft" in refusal(head, notify=told.append)
+    assert "The drafts that are shipped are" in refusal(target_dir, str(empty), notify=told.append)
+    (tmp_path / "head" / DRAFT_FILE).write_text("{")
+    assert "is not JSON" in refusal(target_dir, head, notify=told.append)
+    assert told == [], "nothing was loaded"
+
+
+def test_a_folder_without_a_tokenizer_is_refused_as_such(tmp_path):
+    build_model("llama").save_pretrained(tmp_path)
+    assert "no tokenizer is in it" in refusal(str(tmp_path))
+
+
+def test_a_draft_of_another_tokenizer_is_refused_before_any_weights_are_read(tmp_path, target_dir, monkeypatch):
+    monkeypatch.setattr(loader, "load_module", None)
+    assert "another tokenizer" in refusal(target_dir, save(tmp_path, build_model("llama"), unigram_tokenizer()))
+
+
+def test_without_a_network_what_can_be_done_without_one_is_said(monkeypatch):
+    monkeypatch.setattr(loader, "_hub_answers", lambda: False)
+    sentence = refusal("nobody/no-such-model")
+    assert "no network to the model hub: choose the embedded model" in sentence and "fetch" not in sentence
+    for model in (find_pair("smollm2-1.7b").target, find_pair("gpt2-large").draft):
+        assert "`python -m specviz fetch " in loader._unreachable_sentence(model)
+    assert "fetch smollm2-1.7b`" in loader._unreachable_sentence(find_pair("smollm2-1.7b").target)
+
+
+def test_the_hub_is_asked_again_after_a_minute(monkeypatch):
+    for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    now, asked = [0.0], []
+
+    def connect(address, timeout):
+        asked.append(address)
+        if len(asked) == 1:
+            raise OSError("no network")
+        return io.BytesIO()
+
+    monkeypatch.setattr(loader.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(loader.socket, "create_connection", connect)
+    loader._hub_answered.cache_clear()
+    answers = []
+    for now[0] in (1.0, 59.0, 61.0):
+        answers.append(loader._hub_answers())
+    loader._hub_answered.cache_clear()
+    assert answers == [False, False, True] and len(asked) == 2
+
+
+@pytest.mark.parametrize(
+    ("source", "is_it"),
+    [(None, True), ("embedded", True), ("Embedded", True), ("SmolLM2-135M-Instruct", True), ("smollm2-135m-instruct", True),
+     ("HuggingFaceTB/SmolLM2-135M-Instruct", False), ("", False), ("SmolLM2-135M", False)],
+)  # fmt: skip
+def test_the_embedded_model_goes_by_the_name_that_is_shown_too(source, is_it):
+    assert is_embedded_source(source) is is_it
+
+
+def test_a_folder_here_goes_before_the_shown_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / EMBEDDED_NAME).mkdir()
+    assert not is_embedded_source(EMBEDDED_NAME)
 
 
 @pytest.mark.parametrize("what", ["missing folder", "empty folder", "no weights", "broken weights"])

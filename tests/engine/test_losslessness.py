@@ -16,6 +16,7 @@ from tests.engine.runs import (
     finished,
     generate_ids,
     new_ids,
+    rounds,
     run_events,
     tiny_draft,
     tiny_target,
@@ -79,7 +80,7 @@ def reference(family: str) -> dict[str, list[int]]:
     }
 
 
-def speculate(family: str, name: str, kind: str, k: int | str):
+def speculate(family: str, name: str, kind: str, k: int | str, **settings):
     return run_events(
         tiny_target(family),
         prompts()[name],
@@ -91,6 +92,7 @@ def speculate(family: str, name: str, kind: str, k: int | str):
         exit_layer=2,
         min_ngram=1,
         max_new_tokens=num_new(name),
+        **settings,
     )
 
 
@@ -122,6 +124,19 @@ def test_speculation_equals_generate(family, kind, k):
             counts[count] += finished(events)["counts"][count]
     assert counts["accepted"], "a matrix without an acceptance proves nothing"
     assert counts["rejected"], "a matrix without a rejection proves nothing"
+
+
+@pytest.mark.parametrize("k", EVERY_K)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_speculation_that_looks_up_first_equals_generate(family, k):
+    sources = {True: 0, False: 0}
+    for name in prompts():
+        events = speculate(family, name, "draft_model", k, lookup_first=True)
+        assert new_ids(events) == reference(family)[name], name
+        for event in rounds(events):
+            if event["draft"]:
+                sources[event["draft"][0].get("looked_up", False)] += 1
+    assert all(sources.values()), "a matrix in which only one of the two drafts proves nothing"
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 4, 5, 6, 7, 8])

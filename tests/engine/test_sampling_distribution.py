@@ -152,6 +152,13 @@ def test_three_tokens_together_have_the_targets_distribution(kind, changes):
     assert chi_square_p_value(counts, exact_joint(TARGET, settings)) > SMALLEST_P_VALUE
 
 
+@pytest.mark.parametrize("name", ["temperature 1", "penalty", "all of it"])
+def test_the_distribution_holds_where_a_lookup_comes_before_the_draft_model(name):
+    settings = settings_of(**SETTINGS[name], lookup_first=True)
+    counts = sampled_beginnings(settings, made_by_kind("draft_model"))
+    assert chi_square_p_value(counts, exact_joint(TARGET, settings)) > SMALLEST_P_VALUE
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_distribution_holds_where_the_end_token_may_come_inside_a_block(kind):
     settings = settings_of(min_new_tokens=2, temperature=1.5)
@@ -256,6 +263,7 @@ class Tampered:
             return None
 
         session.propose = propose
+        session.chain = lambda *_: None  # nothing is drafted past `tamper`
         return session
 
 

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from specviz.engine import draft_facts
 from specviz.lab.bench import Plan, run_bench, run_perplexities
 from specviz.lab.engines import ENGINES, Setup
 from specviz.lab.report import print_report
@@ -60,6 +61,8 @@ def test_the_shape_is_a_promise():
     )
     assert {"predicted", "measured", "difference"} <= set(result["prediction"]["draft_model"])
     assert result["setting"]["prompts"] == 4 and result["setting"]["draft"] == "a draft"
+    assert result["setting"]["target"] == "SmolLM2-135M-Instruct"
+    assert bench(setup=Setup(target="a target"))["setting"]["target"] == "a target"
     json.dumps(result, allow_nan=False)
 
 
@@ -78,7 +81,8 @@ def test_the_prediction_uses_the_measured_costs():
     assert result["prediction"]["draft_model"]["difference"] == pytest.approx(expected / 2 - 1)
 
 
-def test_what_is_not_there_or_not_asked_for_is_null_with_a_reason():
+def test_what_is_not_there_or_not_asked_for_is_null_with_a_reason(monkeypatch, tmp_path):
+    monkeypatch.setattr(draft_facts, "SHIPPED_DIR", tmp_path)
     result = bench(engines=("plain", "draft_model", "vllm"), setup=Setup())
     assert [name for name, engine in result["engines"].items() if engine] == ["plain"]
     assert "no draft model" in result["reasons"]["draft_model"]

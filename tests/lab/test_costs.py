@@ -54,17 +54,34 @@ def test_the_formula_is_that_of_theory_with_what_was_measured_in_place_of_alpha(
         token_ids=[0] * round(tau * num_rounds), rounds=num_rounds, steps=k * num_rounds, drafted=[0] * k + [num_rounds]
     )
     theory = expected_speedup_measured(alpha, k, 0.2, folded.verify_cost_ratio(k + 1), folded.overhead)
-    assert expected_speedup(made, 0.2, folded) == pytest.approx(theory * (1 + folded.plain_overhead), rel=1e-3)
+    assert expected_speedup("draft_model", made, folded) == pytest.approx(
+        theory * (1 + folded.plain_overhead), rel=1e-3
+    )
 
 
 def test_rounds_of_different_lengths_cost_what_each_costs():
     made = generation(token_ids=[0] * 6, rounds=3, steps=5, drafted=[1, 1, 0, 0, 1])
     cost = 5 * 0.2 + (1.0 + 1.1 + 1.4) + (0.02 + 2 * 0.05)
-    assert expected_speedup(made, 0.2, costs("draft_model")) == pytest.approx(6 * 1.02 / cost)
+    assert expected_speedup("draft_model", made, costs("draft_model")) == pytest.approx(6 * 1.02 / cost)
+
+
+@pytest.mark.parametrize(("verify", "spared"), [(0.14, 0.0), (0.13, 0.25), (0.12, 0.5), (0.2, 0.0), (0.05, 1.0)])
+def test_what_drafting_has_run_already_is_not_counted_again(verify, spared):
+    (repetition,) = cost_answer({"drafters": ["early_exit"], "repetitions": 1})["repetitions"]
+    repetition["rounds"]["early_exit"] = [
+        {"steps": 4, "draft": 0.08, "verify": verify, "other": 0.005},
+        {"steps": 0, "draft": 0.0, "verify": 0.1, "other": 0.002},
+    ]
+    folded = fold_costs([repetition], 1)
+    assert folded.spared == {"early_exit": pytest.approx(spared)}
+    made = generation(token_ids=[0] * 3, rounds=1, steps=2, drafted=[0, 0, 1])
+    expected = 3 * 1.02 / (2 * 0.2 + 1.2 - spared * 0.2 + 0.05)
+    assert expected_speedup("early_exit", made, folded) == pytest.approx(expected)
+    assert folded.verification_cost("draft_model", 3) == pytest.approx(1.2)
 
 
 def test_plain_decoding_is_predicted_to_be_as_fast_as_itself():
-    assert expected_speedup(generation(), 0.0, costs()) == pytest.approx(1.0)
+    assert expected_speedup("none", generation(), costs()) == pytest.approx(1.0)
 
 
 def test_predicted_beside_measured():

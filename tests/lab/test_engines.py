@@ -12,13 +12,23 @@ from types import ModuleType
 import pytest
 import torch
 
+from specviz.config import DRAFTER_KINDS
 from specviz.engine import draft_facts
 from specviz.errors import BadRequest, RunFailed
 from specviz.lab.block_clock import ClockStreamer
 from specviz.lab.candidates import inspect_target
 from specviz.lab.cost_meter import CostMeter
 from specviz.lab.costs import fold_costs
-from specviz.lab.engines import ENGINES, OWN_ENGINES, PLAIN_OF, TRANSFORMERS_ENGINES, Generation, Setup, why_unavailable
+from specviz.lab.engines import (
+    ENGINES,
+    OWN_ENGINES,
+    PLAIN_OF,
+    TRANSFORMERS_ENGINES,
+    Generation,
+    Setup,
+    own_settings,
+    why_unavailable,
+)
 from specviz.lab.llama_cpp_engine import LlamaCppEngine, embedded_gguf_file
 from specviz.lab.own_engine import OwnEngine, draft_steps
 from specviz.lab.transformers_engine import TransformersEngine
@@ -33,10 +43,10 @@ REQUEST = {"text": TEXT, "token_ids": byte_vocabulary().encode(TEXT, raw=False)[
 
 @pytest.fixture(scope="module")
 def plain_ids(tiny_setup):
-    return OwnEngine("none", tiny_setup).answer(REQUEST)["token_ids"]
+    return OwnEngine("plain", tiny_setup).answer(REQUEST)["token_ids"]
 
 
-@pytest.mark.parametrize("drafter", ["none", "prompt_lookup", "draft_model", "early_exit"])
+@pytest.mark.parametrize("drafter", ["plain", "prompt_lookup", "draft_model", "early_exit"])
 def test_ours(drafter, tiny_setup, plain_ids):
     engine = OwnEngine(drafter, tiny_setup)
     made = Generation(**engine.answer(REQUEST))
@@ -44,7 +54,7 @@ def test_ours(drafter, tiny_setup, plain_ids):
     assert made.timed_tokens == len(plain_ids) and made.seconds > 0 < made.first_token_seconds
     assert made.rounds == sum(made.drafted)
     assert made.draft_steps == sum(n * length for length, n in enumerate(made.drafted))
-    assert (made.rounds < len(plain_ids)) == (made.draft_steps > 0 and drafter != "none")
+    assert (made.rounds < len(plain_ids)) == (made.draft_steps > 0 and drafter != "plain")
     assert engine.facts["precision"] == "float32" and engine.facts["threads"] >= 1
 
 
@@ -57,13 +67,17 @@ def own_draft(setup: Setup, folder, make) -> Setup:
 def test_ours_with_a_draft_folder(drafter, make, tiny_setup, plain_ids, tmp_path):
     setup = own_draft(tiny_setup, tmp_path, make)
     assert why_unavailable(drafter, setup) is None
-    made = Generation(**OwnEngine(drafter, setup).answer(REQUEST))
+    engine = OwnEngine(drafter, setup)
+    made = Generation(**engine.answer(REQUEST))
     assert made.token_ids == plain_ids and made.draft_steps > 0
+    assert engine.facts["draft"] is not None and OwnEngine("prompt_lookup", setup).facts["draft"] is None
 
 
 def test_transformers_assisted_by_a_draft_folder(tiny_setup, plain_ids, tmp_path):
     setup = own_draft(tiny_setup, tmp_path, model_draft)
-    assert Generation(**TransformersEngine("hf_assisted", setup).answer(REQUEST)).token_ids == plain_ids
+    engine = TransformersEngine("hf_assisted", setup)
+    assert Generation(**engine.answer(REQUEST)).token_ids == plain_ids
+    assert engine.facts["draft"] is not None and TransformersEngine("hf_plain", setup).facts["draft"] is None
     other = replace(setup, draft=str(save_draft(tmp_path / "other", model_draft(build_model("llama", seed=3)))))
     with pytest.raises(BadRequest, match="another fingerprint"):
         TransformersEngine("hf_assisted", other)
@@ -91,7 +105,14 @@ def test_a_step_is_a_drafted_token_or_one_that_found_nothing_to_say():
 
 def test_a_prompt_that_is_read_otherwise_is_no_fair_comparison(tiny_setup):
     with pytest.raises(RunFailed, match="other tokens"):
-        OwnEngine("none", tiny_setup).answer({**REQUEST, "token_ids": [1, 2, 3]})
+        OwnEngine("plain", tiny_setup).answer({**REQUEST, "token_ids": [1, 2, 3]})
+
+
+def test_our_drafters_have_their_own_k_unless_told_otherwise():
+    own = {drafter: own_settings(drafter, Setup(), 5).num_draft_tokens for drafter in OWN_ENGINES.values()}
+    adaptive = dict.fromkeys(("draft_model", "draft_head", "early_exit"), "auto")
+    assert own == {"none": 4, "prompt_lookup": 4, **adaptive}
+    assert own_settings("draft_head", Setup(num_draft_tokens=3), 5).num_draft_tokens == 3
 
 
 @pytest.mark.parametrize("k", [None, 3, "auto"])
@@ -141,7 +162,7 @@ def test_llama_cpp(monkeypatch, tiny_setup):
     engine = LlamaCppEngine(setup)
     assert engine.answer(REQUEST)["token_ids"] == [7, 8, 2]
     assert engine.answer({**REQUEST, "max_new_tokens": 2})["token_ids"] == [7, 8]
-    assert engine.facts == {"precision": "Q4_1", "device": "cpu", "threads": 2}
+    assert engine.facts == {"precision": "Q4_1", "device": "cpu", "threads": 2, "draft": None}
 
 
 def test_no_gguf_file_without_the_package_and_the_wheel():
@@ -222,6 +243,7 @@ def test_the_names_are_a_promise():
         "prompt_lookup",
         "draft_model",
         "draft_head",
+        "draft_head_lookup",
         "early_exit",
         "hf_plain",
         "hf_prompt_lookup",
@@ -229,7 +251,8 @@ def test_the_names_are_a_promise():
         "llama_cpp_plain",
         "vllm",
     )
-    assert {name for name in ENGINES if name not in PLAIN_OF} == {"plain", "hf_plain", "llama_cpp_plain", "vllm"}
+    assert {name for name in ENGINES if name not in PLAIN_OF} == {"vllm"}
+    assert {name for name, plain in PLAIN_OF.items() if name == plain} == {"plain", "hf_plain", "llama_cpp_plain"}
 
 
 def test_an_engine_that_lacks_something_says_what(monkeypatch, tmp_path):
@@ -246,7 +269,6 @@ def test_an_engine_that_lacks_something_says_what(monkeypatch, tmp_path):
     assert "is for the drafter draft_head" in why_unavailable("draft_model", head)
     assert "is for the drafter draft_head" in why_unavailable("hf_assisted", head)
     assert why_unavailable("draft_head", head) is why_unavailable("draft_head", Setup()) is None
-    monkeypatch.setattr("specviz.lab.engines.DRAFTER_KINDS", ("none",))
-    assert "no drafter of the kind draft_head" in why_unavailable("draft_head", Setup())
     assert why_unavailable("plain", Setup()) is None
     assert set(OWN_ENGINES) < set(ENGINES)
+    assert set(OWN_ENGINES.values()) == set(DRAFTER_KINDS)

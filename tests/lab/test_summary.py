@@ -60,7 +60,16 @@ def test_identical_is_the_share_of_prompts_with_the_ids_of_the_own_familys_plain
     engines = summarize_engines(records, CATEGORIES)
     assert engines["prompt_lookup"]["identical"] == pytest.approx(2 / 3)
     assert engines["hf_assisted"]["identical"] == 1.0
-    assert engines["plain"]["identical"] is None and engines["hf_plain"]["identical"] is None
+    assert engines["prompt_lookup"]["identical_why"] is None
+
+
+def test_plain_decoding_is_compared_with_its_own_repetitions_only():
+    once, same, other = record(1), [[generation(), generation()]], [[generation(), generation(token_ids=(1,))]]
+    records = {"plain": once, "hf_plain": same, "llama_cpp_plain": other}
+    engines = summarize_engines(records, ["x"])
+    assert engines["plain"]["identical"] is None and "--repeat 2" in engines["plain"]["identical_why"]
+    assert engines["hf_plain"]["identical"] == 1.0 and engines["llama_cpp_plain"]["identical"] == 0.0
+    assert engines["hf_plain"]["identical_why"] is None
 
 
 def test_one_repetition_that_differs_is_a_difference():
@@ -70,10 +79,12 @@ def test_one_repetition_that_differs_is_a_difference():
 
 
 def test_without_plain_decoding_there_is_nothing_to_compare_with():
+    (lookup,) = summarize_engines({"prompt_lookup": record(1.0)}, ["x"]).values()
+    assert lookup["identical"] is None and lookup["identical_why"] == "plain, its plain decoding, was not measured"
     (vllm,) = summarize_engines({"vllm": record(1.0, rounds=None)}, ["x"]).values()
     assert vllm["tokens_per_second"] == 4.0
     assert vllm["speedup_over_plain"] is vllm["identical"] is vllm["mean_tokens_per_round"] is None
-    assert vllm["speedup_spread"] is None
+    assert vllm["speedup_spread"] is None and "no plain decoding" in vllm["identical_why"]
 
 
 def test_prompts_without_a_speed_are_left_out_and_never_count_as_zero():

@@ -231,8 +231,8 @@ def story(detail: str = "full", sampled: bool = False, live: bool = False) -> Tr
     return build
 
 
-def early_exit_trace(run: str = "timed") -> list[dict[str, Any]]:
-    """Two tokens of a model of two layers; the first leaves after one, if the run is timed."""
+def early_exit_trace(run: str = "timed", num_tokens: int = 2) -> list[dict[str, Any]]:
+    """At most two tokens of a model of two layers; the first leaves after one, if the run is timed."""
     build = TraceBuilder(mode="early_exit")
     build.events[0]["early_exit"] = {
         "run": run,
@@ -245,9 +245,9 @@ def early_exit_trace(run: str = "timed") -> list[dict[str, Any]]:
     }
     by_layer = {"top1": [0.75, 0.5], "gap": [0.5, 0.25], "entropy": [0.3, 0.9], "saturation": [None, 0.97]}
     layer_map = {"measures": by_layer, "ids": [5, 3], "texts": [" b", " a"]} if run == "map" else None
-    build.round(extra=" a", exit_layer=2 if run == "map" else 1, layer_map=layer_map)
-    build.round(extra=" b", exit_layer=2, layer_map=layer_map)
-    return build.finish("length").events
+    for text, exit_layer in [(" a", 2 if run == "map" else 1), (" b", 2)][:num_tokens]:
+        build.round(extra=text, exit_layer=exit_layer, layer_map=layer_map)
+    return build.finish("length" if num_tokens else "cancelled").events
 
 
 def all_traces() -> dict[str, list[dict[str, Any]]]:
@@ -273,7 +273,12 @@ def all_traces() -> dict[str, list[dict[str, Any]]]:
         .round(["\u2028", "\x85", "\x00"], extra="\u202e<b>[bold]")
         .finish("length"),
     }
-    others = {"early_exit": early_exit_trace(), "early_exit_map": early_exit_trace("map"), "served": served_trace()}
+    others = {
+        "early_exit": early_exit_trace(),
+        "early_exit_map": early_exit_trace("map"),
+        "early_exit_without_a_token": early_exit_trace(num_tokens=0),
+        "served": served_trace(),
+    }
     return {**{name: build.events for name, build in traces.items()}, **others}
 
 

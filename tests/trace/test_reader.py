@@ -302,6 +302,28 @@ def test_other_files_are_refused_with_the_reason(data, words):
     assert_refused(data, *words)
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x89PNG\r\n\x1a\n",
+        b"# Notes\n",
+        b'{"prompt": "a"}\n',
+        b'{\n  "a": 1\n}\n',
+        b"[1, 2]\n",
+        b"\x00" * 3000 + b"\n",
+    ],
+)
+def test_another_kind_of_file_is_told_what_a_trace_is(data):
+    limits = replace(DEFAULT_LIMITS, max_line_bytes=2000)
+    said = assert_refused(data, "is not a trace of SpecViz", "run_started", "generate --trace FILE", limits=limits)
+    assert "UTF-8: " not in said and "correct that line" not in said
+
+
+def test_a_first_line_that_is_damaged_is_told_as_such():
+    assert_refused(b'{"type": "run_started", "schema": 1,,}\n', "line 1", "correct that line")
+    assert_refused(to_lines(TRACES["greedy"])[:-1] + b"\n# Notes\n", "correct that line")
+
+
 def test_paths_that_cannot_be_read_are_refused(tmp_path):
     assert_refused(tmp_path / "none.jsonl", "There is no file", "none.jsonl")
     assert_refused(tmp_path, "folder")

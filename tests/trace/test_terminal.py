@@ -10,7 +10,7 @@ import pytest
 from rich.cells import cell_len
 
 from specviz.trace.terminal import TraceTerminal, pauses
-from tests.trace.sample_traces import FIRST_DIFFERENCE, TraceBuilder, all_traces, story
+from tests.trace.sample_traces import FIRST_DIFFERENCE, TraceBuilder, all_traces, early_exit_trace, story
 
 TRACES = all_traces()
 
@@ -104,6 +104,12 @@ def test_slow_is_shown_as_slow_and_unknown_as_unknown():
     unknown = drawn(TraceBuilder(mode="plain").finish("cancelled").events)
     assert "alpha no value = 0 accepted / 0 judged" in unknown
     assert "not checked in this run" in unknown and "plain decoding's" not in unknown
+
+
+def test_an_early_exit_run_without_a_token_is_not_told_as_speculation():
+    text = drawn(early_exit_trace(num_tokens=0))
+    assert not re.search("drafted|acceptance|alpha", text)
+    assert "draft acceptance rate" in drawn(story().finish("length").events)
 
 
 def test_differences_failures_and_broken_off_traces_are_said():

@@ -145,6 +145,16 @@ def test_equal_prompts_fall_on_the_same_side(monkeypatch):
     assert 8 < sides[0].sum() < 35
 
 
+def test_a_text_and_what_is_asked_about_it_fall_on_the_same_side(monkeypatch):
+    monkeypatch.setattr(corpora, "HELD_OUT_EVERY", 3)
+    texts = [np.arange(start, start + 50) for start in range(60)]
+    quoting = [(np.concatenate([[7, 7], text[6:-1], [9, at, 3, 4]]), 47) for at, text in enumerate(texts)]
+    shard = Shard.of(0, [one for text, task in zip(texts, quoting, strict=True) for one in ((text, 6), task)])
+    sides = np.array([shard.is_held_out(index) for index in range(len(shard))]).reshape(60, 2)
+    assert (sides[:, 0] == sides[:, 1]).all()
+    assert 8 < sides[:, 0].sum() < 35
+
+
 def test_about_one_prompt_in_forty_is_held_out():
     shard = Shard.of(0, [(np.arange(start, start + 9), 6) for start in range(4000)])
     assert 60 < sum(map(shard.is_held_out, range(len(shard)))) < 145

@@ -9,16 +9,26 @@ import numpy as np
 import pytest
 import torch
 
+from specviz.config import RunSettings
+from specviz.early_exit.exit_decoding import ExitDecodingRun
 from specviz.early_exit.exit_head_files import read_exit_heads
+from specviz.early_exit.exit_plan import ExitPlan
+from specviz.early_exit.exit_settings import ExitSettings
 from specviz.early_exit.translators import TranslatedHeads
+from specviz.engine.clock import RunClock
 from specviz.engine.draft_facts import WEIGHTS_FILE
+from specviz.engine.kv_memory import KVMemory
+from specviz.engine.speculative import events_of
 from specviz.errors import BadRequest, RunFailed
-from specviz.training import exit_replay
+from specviz.training import exit_heads, exit_replay
 from specviz.training.answer_states import AnswerStateStore, roles
 from specviz.training.corpus import Corpus
+from specviz.training.exit_drafting import draft_with_exits
+from specviz.training.exit_heads import ExitHeadTraining
 from specviz.training.exit_measuring import greedy_positions, measure_exits, read
 from specviz.training.translator_fit import fit
 from specviz.training.translator_net import CutRows, ExitLoss, choose_candidates
+from tests.engine.runs import byte_vocabulary
 from tests.training.tiny_exit_heads import PLAN, exit_training, small_parts, write_text
 from tests.training.tiny_teachers import tiny_teacher
 
@@ -71,6 +81,18 @@ def test_the_states_are_the_targets_own(text, tmp_path):
         np.testing.assert_allclose(held.states[own, 2], output.features[3][rows], rtol=2e-3, atol=2e-3)
         at += len(rows)
     assert at == len(held.states)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("content", [b"", b"PK", b"nothing of the kind", None])
+def test_damaged_or_missing_states_are_computed_again(text, tmp_path, which, content):
+    store, shard = AnswerStateStore(tmp_path, 3), Corpus(text).read(1)
+    store.compute(tiny_teacher().model, [shard], lambda done, total: None)
+    path = store.paths(1)[which]
+    path.unlink() if content is None else path.write_bytes(content)
+    assert not store.has(shard)
+    store.compute(tiny_teacher().model, [shard], lambda done, total: None)
+    assert store.has(shard)
 
 
 def test_held_out_text_is_never_trained_on(text):
@@ -231,16 +253,106 @@ def test_a_position_is_greedy_where_its_whole_answer_is(trained):
         assert len(set(greedy[own])) == 1
 
 
-def test_real_exits_are_replayed_along_the_targets_text_and_freely(trained, monkeypatch):
-    model, heads = trained.teacher.model, trained._heads()
-    prompt, ids, cache = [1, 3, 7, 20, 21], [], model.new_cache()
-    fed = prompt
-    for _ in range(12):
+def greedy_answer(model, prompt=(1, 3, 7, 20, 21), num_tokens=12):
+    ids, cache, fed = [], model.new_cache(), list(prompt)
+    for _ in range(num_tokens):
         fed = [int(model.forward(fed, cache, num_logits=1).logits.argmax())]
         ids += fed
-    monkeypatch.setattr(exit_replay, "THRESHOLDS", (2.0, 0.0))
-    found = exit_replay.replay(heads, model, [exit_replay.Answer(prompt, ids)], (1, 2))
+    return exit_replay.Answer(prompt, ids)
+
+
+def test_real_exits_along_the_targets_text(trained, monkeypatch):
+    model, heads = trained.teacher.model, trained._heads()
+    answers = [greedy_answer(model), greedy_answer(model, (1, 3, 7, 40), 9)]
+    monkeypatch.setattr(exit_replay, "THRESHOLDS", (1.0, 0.0))  # nothing is as sure as that, and everything
+    found = exit_replay.replay(heads, model, answers, (1, 2))
+    assert (found["answers"], found["tokens"]) == (2, 21)
     never, always = found["rows"]
-    assert never["agreement"] == 1 and never["layers_saved"] == 0 and never["median_common_prefix"] == 12
-    assert always["layers_saved"] == always["free_layers_saved"] == pytest.approx(2 / 3, abs=1e-3)
-    assert found["tokens"] == 12
+    assert never["agreement"] == 1 and never["layers_saved"] == 0 and never["looks"] == 2
+    assert never["median_common_prefix"] == 10.5 and never["texts_that_stay_equal"] == 2
+    assert never["through_all_layers"] == never["through_all_layers_agreeing"] == never["agreeing"] == 21
+    assert always["layers_per_token"] == 1 and always["layers_saved"] == pytest.approx(2 / 3, abs=1e-3)
+    assert always["looks"] == 1 and always["through_all_layers"] == 0
+
+
+def test_along_the_text_the_decoder_goes_as_it_does_by_itself_until_it_departs(trained):
+    model, heads = trained.teacher.model, trained._heads()
+    answer = greedy_answer(model, num_tokens=20)
+    cache = model.new_cache()
+    model.forward(list(answer.prompt[:-1]), cache, num_logits=0)
+    settings = ExitSettings("top1", 0.1, exit_layers=(1, 2))
+    plan = ExitPlan.of(settings, heads, model, 20)
+    walk = exit_replay._walk(plan, model, answer, cache)
+    assert len(set(walk.layers)) > 1, "some leave and some do not"
+
+    memory, run_settings = KVMemory(), RunSettings(drafter="none", max_new_tokens=20, trace_detail="none")
+    run = ExitDecodingRun(
+        plan,
+        model,
+        None,
+        list(answer.prompt),
+        byte_vocabulary(),
+        run_settings,
+        frozenset(),
+        lambda: False,
+        memory,
+        RunClock(),
+    )
+    rounds = [event for event in events_of(run, memory) if event["type"] == "round"]
+    said = [event["committed"][0] for event in rounds]
+    same = [token == own for token, own in zip(said, answer.ids, strict=True)]
+    prefix = same.index(False)
+    assert walk.common_prefix == prefix < 20
+    assert [event["exit"]["layer"] for event in rounds[: prefix + 1]] == walk.layers[: prefix + 1].tolist()
+    assert [len(event["exit"]["confidences"]) for event in rounds[: prefix + 1]] == walk.looks[: prefix + 1].tolist()
+
+
+def test_over_its_own_states_no_exit_reaches_a_later_token(trained, monkeypatch):
+    """The first token knows of no other that left; its own states are the full model's."""
+    model, heads = trained.teacher.model, trained._heads()
+    monkeypatch.setattr(exit_replay, "THRESHOLDS", (0.05, 0.1, 0.2))
+    answers = [greedy_answer(model, (1, 3, 7, first), 1) for first in range(20, 30)]
+    for row in exit_replay.replay(heads, model, answers, (1, 2))["rows"]:
+        assert row["own_states"] == {name: row[name] for name in ("agreement", "layers_saved")}
+        assert row["through_all_layers"] == row["through_all_layers_agreeing"]
+
+
+def test_drafts_change_no_text_and_are_counted_for_both_heads(trained):
+    model, heads = trained.teacher.model, trained._heads()
+    answers = [greedy_answer(model, (1, 3, 7, first), 12) for first in (20, 30, 40)]
+    found = draft_with_exits(heads, model, answers, byte_vocabulary())
+    assert (found["prompts"], found["tokens"], found["exit_layer"], found["num_draft_tokens"]) == (3, 36, 1, 4)
+    for name in ("translators", "plain"):
+        row = found[name]
+        assert row["identical"] == 3 and row["committed"] == 36
+        assert row["mean_tokens_per_round"] == pytest.approx(36 / row["rounds"])
+        assert row["acceptance_at_first"] == pytest.approx(row["first_accepted"] / row["first_judged"])
+        assert 0 < row["first_judged"] <= row["rounds"]
+    assert found == draft_with_exits(heads, model, answers, byte_vocabulary())
+
+
+def test_what_was_measured_is_kept_part_by_part(text, tmp_path, monkeypatch):
+    training = exit_training(tmp_path, text, replace(PLAN, epochs=0.1))
+    training.train()
+    answers = [greedy_answer(training.teacher.model, num_tokens=6)]
+    monkeypatch.setattr(ExitHeadTraining, "_greedy_answers", lambda self: answers)
+    monkeypatch.setattr(ExitHeadTraining, "_vocabulary", lambda self: byte_vocabulary())
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(exit_heads, "draft_with_exits", interrupted)
+        training.evaluate()
+    with monkeypatch.context() as patch:
+        patch.setattr(exit_heads, "measure_exits", interrupted)
+        patch.setattr(exit_heads, "replay", interrupted)
+        again = exit_training(tmp_path, text, replace(PLAN, epochs=0.1))
+        metrics = again.evaluate()
+        assert metrics["real_exits"]["tokens"] == metrics["drafting"]["tokens"] == 6
+        facts = json.loads((again.export() / "specviz-exit-heads.json").read_text(encoding="utf-8"))
+        assert facts["trained"]["drafting"] == metrics["drafting"] and "of" not in facts["trained"]
+        with pytest.raises(KeyboardInterrupt):  # another cut is measured anew
+            exit_training(tmp_path, text, replace(PLAN, epochs=0.1), cut=100).evaluate()
+    card = (again.options.output / "README.md").read_text(encoding="utf-8")
+    assert "along 1 held-out greedy answers of the full model (6 tokens" in card and "## As a drafter" in card
+
+
+def interrupted(*args, **named):
+    raise KeyboardInterrupt

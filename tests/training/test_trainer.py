@@ -12,6 +12,7 @@ from transformers import LlamaConfig
 from specviz.errors import BadRequest, RunFailed
 from specviz.training import corpus as corpora
 from specviz.training import trainer as trainers
+from specviz.training.checkpoints import CHECKPOINT_FILE
 from specviz.training.objective import CutHead
 from specviz.training.students import ModelStudent, initialise_model
 from specviz.training.trainer import Plan, Trainer, measure
@@ -172,6 +173,7 @@ def test_a_loss_that_is_no_number_ends_the_training(new_trainer):
         trainer.student.module.join.fill_(float("nan"))
     with pytest.raises(RunFailed, match="The loss of step 1 is not a number: train again with a smaller learning rate"):
         trainer.train()
+    assert not (trainer.folder / CHECKPOINT_FILE).exists(), "weights that may be broken are not kept"
 
 
 def test_progress_on_held_out_text_is_written_down(new_trainer, tmp_path, monkeypatch):

@@ -147,7 +147,10 @@ def speculative_run(
 def exit_part(request: Any, role: str) -> list[dict[str, Any]]:
     """One run of a series, as the page's factory is asked for it."""
     threshold = None if request.exits.threshold == "never" else request.exits.threshold
-    return part_of(role, min(request.settings.max_new_tokens, 60), threshold, request.prompt)
+    events = part_of(role, min(request.settings.max_new_tokens, 60), threshold, request.prompt)
+    if "early_exit" in events[0]:
+        events[0]["early_exit"]["measure"] = request.exits.measure
+    return events
 
 
 def part_of(
@@ -164,7 +167,7 @@ def part_of(
     if role == "drafted":
         return speculative_run("draft_head", num_tokens, prompt=prompt)
     timed = timed_run(num_tokens, threshold=threshold, prompt=prompt)
-    return timed if role == "timed" else timed[:-1]
+    return timed if role in ("timed", "sweep") else timed[:-1]
 
 
 def series(name: str, roles: Sequence[str], **how: Any) -> list[dict[str, Any]]:

@@ -7,7 +7,8 @@ import json
 import pytest
 
 from specviz.presets import find_pair, load_lessons
-from specviz.ui.address import Linked, read_link
+from specviz.ui.address import TABS, Linked, read_link
+from specviz.ui.exit_tab import TAB
 from specviz.ui.run_request import control_values, recorded_values
 from tests.ui.conftest import wait_for_stage
 from tests.ui.fake_runs import started
@@ -76,7 +77,12 @@ def test_what_this_page_cannot_run_of_a_recording_is_left_as_it_was():
         {"k": "999"},
         {"pair": "/etc"},
         {"temperature": "nan"},
-        {"pair": "own", "own_target": "/"},
+        {"pair": "own"},
+        {"own_target": "/"},
+        {"check": "perhaps"},
+        {"tab": "zzz"},
+        {"evil": "1"},
+        {"drafter": "prompt_lookup", "k_auto": "true"},
         {"max_ngram": "1"},
         {"drafter": "x"},
         {"draft_precision": "int3"},
@@ -84,9 +90,11 @@ def test_what_this_page_cannot_run_of_a_recording_is_left_as_it_was():
 )
 def test_what_cannot_be_run_gets_one_sentence_and_the_rest_is_used(address):
     given = linked(**address, seed="42", prompt="Mine")
-    assert given.values == {**DEFAULTS, "seed": 42, "prompt": "Mine"}
-    (problem,) = given.problems
+    used = {"drafter": "prompt_lookup", "k_auto": False} if len(address) > 1 else {}
+    assert given.values == {**DEFAULTS, **used, "seed": 42, "prompt": "Mine"}
+    (problem,), (refused,) = given.problems, given.refused
     assert "\n" not in problem
+    assert refused == list(address)[-1]
 
 
 @pytest.mark.parametrize("name", ["lesson", "recording"])
@@ -95,6 +103,37 @@ def test_a_lesson_or_a_recording_that_is_not_there_is_named_with_the_choices(nam
     assert (given.lesson, given.recording, given.values["k"]) == (None, None, 2)
     (problem,) = given.problems
     assert "'nowhere'" in problem and "choose one of" in problem
+
+
+@pytest.mark.parametrize("text", ["0", "77", "-1", "2.5", "", "two", "9" * 5000])
+def test_a_round_that_the_recording_lacks_is_named_with_the_limit(text: str):
+    num_rounds = {"first": 11, "early": 40}
+    given = read_link(json.dumps({"round": text}), LESSONS, RECORDED, DEFAULTS, num_rounds)
+    (problem,) = given.problems
+    assert given.refused == ("round",) and "from 1 to 11" in problem and text[:40] in problem and len(problem) < 200
+    in_its_own = {"round": "40", "recording": "early"}
+    assert read_link(json.dumps(in_its_own), LESSONS, RECORDED, DEFAULTS, num_rounds).problems == ()
+
+
+def test_names_that_mean_nothing_are_told_in_one_sentence():
+    given = linked(**{f"evil{number}": "<b>" * 20 for number in range(900)}, seed="42")
+    (problem,) = given.problems
+    assert "evil0='<b>" in problem and "895 more" in problem and "it knows only tab, lesson" in problem
+    assert len(problem) < 1000 and len(given.refused) == 900
+
+
+def test_the_tabs_of_a_link_are_those_of_the_page():
+    assert TABS == ("watch", TAB)
+
+
+@pytest.mark.parametrize(
+    ("drafter", "is_auto"), [("draft_model", True), ("early_exit", True), ("prompt_lookup", False)]
+)
+def test_a_drafter_in_a_link_brings_its_best_k_unless_the_link_names_one(drafter: str, is_auto: bool):
+    defaults = {**DEFAULTS, "k_auto": not is_auto}
+    assert read_link(json.dumps({"drafter": drafter}), LESSONS, RECORDED, defaults).values["k_auto"] is is_auto
+    assert values_of(drafter=drafter, k="3")["k_auto"] is False
+    assert values_of(drafter=drafter, k_auto="false")["k_auto"] is False
 
 
 @pytest.mark.parametrize("given", [{"min_ngram": "6", "max_ngram": "9"}, {"max_ngram": "1", "min_ngram": "1"}])
@@ -127,7 +166,7 @@ def test_a_link_that_is_too_long_changes_nothing():
     assert given.values == DEFAULTS and len(given.problems) == 1
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", "not json", '{"unknown": "1"}', '{"k": null}', "null"])
+@pytest.mark.parametrize("text", ["", "{}", "[]", "not json", '{"__theme": "dark"}', '{"k": null}', "null"])
 def test_nonsense_changes_nothing(text):
     assert read_link(text, LESSONS, RECORDED, DEFAULTS) == Linked(DEFAULTS)
 
@@ -169,14 +208,16 @@ def test_using_the_page_changes_the_address(open_page, served):
 @pytest.mark.browser
 def test_who_sets_a_number_for_k_leaves_auto(open_page, served):
     page = open_page(reduced_motion="reduce")
-    page.goto(f"{served.url}?k_auto=true&seed=42")
+    page.goto(f"{served.url}?drafter=draft_model&k_auto=true&seed=42")
     wait_for_stage(page, source="recording", player="paused")
     page.get_by_role("button", name="More settings").click()
     page.wait_for_function("document.querySelector('#sv-seed input').value === '42'")
-    assert page.is_checked("#sv-k-auto input")
+    assert page.is_checked("#sv-k-auto input") and page.is_disabled("#sv-k input[type=number]")
+    assert "up to 8" in page.inner_text("#sv-k")
+    page.uncheck("#sv-k-auto input")
+    page.wait_for_function("!document.querySelector('#sv-k input[type=number]').disabled")
     page.locator("#sv-k input[type=number]").fill("7")
     page.locator("#sv-k input[type=number]").blur()
-    page.wait_for_function("!document.querySelector('#sv-k-auto input').checked")
     page.wait_for_function("location.search.includes('k=7') && !location.search.includes('k_auto')")
 
 
@@ -187,6 +228,18 @@ def test_a_bad_value_gets_its_sentence_and_takes_nothing_else_along(open_page, s
     page.wait_for_function("document.querySelector('.sv-status')?.textContent.includes('give a number there')")
     page.wait_for_function("document.querySelector('#sv-prompt textarea')?.value === 'Kept'")
     assert page.input_value("#sv-k input[type=number]") == str(load_lessons()[0].run_settings().num_draft_tokens)
+    page.wait_for_function("!location.search.includes('k=many') && location.search.includes('seed=42')")
+
+
+@pytest.mark.browser
+def test_what_a_link_got_wrong_stands_over_the_run_and_leaves_the_address(open_page, served):
+    page = open_page(reduced_motion="reduce")
+    page.goto(f"{served.url}?tab=zzz&round=77&evil=%3Cb%3E&seed=42")
+    page.wait_for_selector(".sv-status[data-refused=link]")
+    said = page.inner_text(".sv-status")
+    assert said.startswith("Not as linked") and all(part in said for part in ("'zzz'", "'77'", "from 1 to 8", "'<b>'"))
+    wait_for_stage(page, round=1)
+    page.wait_for_function("location.search === '?seed=42'")
 
 
 @pytest.mark.browser
@@ -206,9 +259,10 @@ def test_a_lesson_stays_as_long_as_its_prompt(open_page, served):
     wait_for_stage(page, source="recording")
     page.get_by_label("Editing code").check()
     page.wait_for_function("document.querySelector('#sv-prompt textarea').value.includes('class Counter')")
-    page.wait_for_function("document.querySelector('#sv-lesson-text').textContent.includes('where the edit begins')")
+    says = "text => document.querySelector('#sv-lesson-text').textContent.includes(text)"
+    page.wait_for_function(says, arg=LESSONS["code"].lesson)
     page.get_by_label("k too long").check()
-    page.wait_for_function("document.querySelector('#sv-lesson-text').textContent.includes('thrown away')")
+    page.wait_for_function(says, arg=LESSONS["long_draft"].lesson)
     assert page.locator("#sv-lesson input:checked").count() == 1
     page.locator("#sv-prompt textarea").fill("My own question")
     page.wait_for_function("document.querySelectorAll('#sv-lesson input:checked').length === 0")

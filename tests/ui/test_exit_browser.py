@@ -11,6 +11,7 @@ import pytest
 
 from specviz.errors import BadRequest
 from specviz.ui.exit_page import export_exit_page
+from specviz.ui.exit_request import SWEEP_THRESHOLDS
 from specviz.ui.export_page import export_page
 from tests.ui.conftest import ServedPage, wait_for_board, wait_for_stage
 from tests.ui.exit_traces import NUM_LAYERS, exit_part, part_of, series, timed_run
@@ -97,6 +98,12 @@ def test_run_with_the_rule_of_the_board_then_for_real_then_side_by_side(open_pag
     wait_for_board(page, phase="done", series="real", map=24, timed=2)
     request, role = served.exit_requests[-1]
     assert (role, request.prompt, request.exits.threshold) == ("timed", "My <b>own</b> question", "never")
+
+    page.click("[data-run=sweep]")
+    wait_for_board(page, phase="done", series="sweep", map=24, timed=2)
+    asked = [request.exits.threshold for request, role in served.exit_requests if role == "sweep"]
+    assert asked == list(SWEEP_THRESHOLDS["entropy"])
+    page.wait_for_function("document.querySelector('.sv-tradeoff').dataset.points === '6'")
 
     page.get_by_label("Layer for self-speculation").select_option("21")
     page.click("[data-run=beside]")
@@ -286,8 +293,39 @@ def test_a_slower_run_is_shown_as_slower(open_board: Callable[..., Any]):
     events[-1]["plain_tokens_per_second"] = 100.0
     page = open_board(events)
     drawn(page)
-    assert "% slower" in page.inner_text("[data-figure=time_saved]")
+    assert page.inner_text("[data-figure=time_saved]").startswith("−")
+    assert "slower; a token" in page.inner_text(".sv-timed .sv-tiles")
     assert page.get_attribute("[data-figure=time_saved]", "data-answer") == "false"
+
+
+def test_a_sampled_run_is_compared_with_nothing(open_board: Callable[..., Any]):
+    events = series("pair", PAIR, threshold=0.2)
+    for event in events:
+        if event["type"] == "run_started":
+            event["settings"]["temperature"] = 1.0
+    page = open_board(events)
+    drawn(page)
+    assert page.inner_text(".sv-departs").startswith("Sampled: not comparable")
+    assert page.locator(".sv-timed-texts .sv-chip[data-differs]").count() == 0
+    assert "sampled: not comparable" in page.inner_text(".sv-timed .sv-tiles")
+
+
+def test_a_stopped_row_is_no_result(open_board: Callable[..., Any]):
+    beside = series("beside", BESIDE)
+    last = next(event for event in reversed(beside) if event["type"] == "run_finished")
+    last["reason"] = "cancelled"
+    page = open_board([*series("pair", PAIR), *beside])
+    drawn(page)
+    assert "stopped" in page.inner_text("tr[data-role=drafted]") and "faster" not in page.inner_text(
+        "tr[data-role=drafted]"
+    )
+
+
+def test_a_timed_run_alone_is_shown_without_a_map(open_board: Callable[..., Any]):
+    page = open_board(series("pair", ["timed"]))
+    drawn(page)
+    assert page.inner_text(".sv-board-prompt") == "Write about the sea"
+    assert page.is_visible(".sv-timed-body")
 
 
 def test_the_race_runs_on_one_clock_and_ends_with_everything(open_board: Callable[..., Any]):

@@ -112,13 +112,27 @@ def test_a_new_pair_begins_the_bench_anew_and_the_others_do_not(in_board_node: I
     """
     pair, real = series("pair", ["map", "timed"], num_tokens=3), series("real", ["timed"], num_tokens=3)
     beside = series("beside", ["plain", "early_exit"], num_tokens=3)
-    assert in_board_node(body, [pair, real, beside, beside, pair]) == [
+    sweep = series("sweep", ["sweep", "sweep"], num_tokens=3)
+    assert in_board_node(body, [pair, real, beside, beside, sweep, sweep, pair]) == [
         [True, 1, [], 2],
         [True, 2, [], 3],
         [True, 2, ["plain", "early_exit"], 5],
         [True, 2, ["plain", "early_exit"], 5],
+        [True, 2, ["plain", "early_exit"], 7],
+        [True, 2, ["plain", "early_exit"], 7],
         [True, 1, [], 2],
     ]
+
+
+def test_a_speed_is_told_against_plain_decoding_in_the_same_run(in_board_node: InNode):
+    body = """
+      const theme = { size: 10 };
+      const points = [[0.9, 24, 1.1], [0.3, 12, 0.8], [0.5, 18, null]].map(([threshold, meanLayers, speedup]) => ({ threshold, measure: "x", meanLayers, speedup }));
+      const figure = SpecViz.tradeoffFigures.speedFigure({ points, numLayers: 30, curve: [], theme });
+      const [plain, measured] = figure.data;
+      return [plain.y, measured.x, measured.y, figure.yaxis.ticksuffix];
+    """
+    assert in_board_node(body, None) == [[1, 1], [12, 24], [0.8, 1.1], "×"]
 
 
 @pytest.mark.parametrize(
@@ -233,3 +247,11 @@ def test_the_inspector_knows_what_each_layer_was_asked(in_node: InNode):
 def test_the_made_up_maps_have_entropies_in_nats():
     values = map_run(2)[2]["map"]["measures"]["entropy"]
     assert all(0 <= value <= math.log(CUT) for value in values)
+
+
+def test_a_rule_in_words_names_its_measure(in_board_node: InNode):
+    rules = [{"measure": "entropy", "threshold": 0.6}, {"measure": "saturation", "threshold": None}]
+    assert in_board_node("return data.map(SpecViz.exitWords.ruleWords)", rules) == [
+        "entropy ≥ 0.60",
+        "saturation, never exits",
+    ]

@@ -11,6 +11,7 @@ from typing import Any
 import gradio as gr
 import pytest
 
+from specviz.early_exit.exit_settings import EXIT_MEASURES
 from specviz.errors import BadRequest
 from specviz.presets import find_pair
 from specviz.trace.reader import read_trace
@@ -124,13 +125,38 @@ def test_nothing_is_no_request(nothing: Any):
 
 
 def test_a_series_is_its_runs_with_marks_between():
-    run = RunSeries("pair", ["map", "timed"], "embedded", lambda role: FakeRun(part_of(role, 4)))
+    run = RunSeries("pair", ["map", "timed"], "embedded", lambda number, role: FakeRun(part_of(role, 4)))
     marks = [(event.get("name") or event.get("role")) for event in run if event["type"] in ("series", "part")]
     assert marks == ["pair", "map", "timed"]
 
 
+@pytest.mark.parametrize("measure", EXIT_MEASURES)
+def test_each_run_of_a_sweep_has_a_threshold_of_its_own(measure: str):
+    request = exit_request_from({**GOOD, "series": "sweep", "measure": measure})
+    asked = [request.at(number).exits for number in range(len(request.roles))]
+    thresholds = [exits.threshold for exits in asked]
+    assert len(set(thresholds)) == 4 and thresholds == sorted(thresholds)
+    assert {exits.measure for exits in asked} == {measure}
+
+
+def test_every_run_of_another_series_is_as_it_was_asked_for():
+    request = exit_request_from(GOOD)
+    assert all(request.at(number) is request for number in range(len(request.roles)))
+
+
+def test_a_sweep_opens_its_runs_by_their_numbers():
+    opened = []
+
+    def open_part(number: int, role: str) -> FakeRun:
+        opened.append((number, role))
+        return FakeRun(part_of(role, 3))
+
+    list(RunSeries("sweep", ["sweep", "sweep"], "embedded", open_part))
+    assert opened == [(0, "sweep"), (1, "sweep")]
+
+
 def test_a_run_that_cannot_begin_does_not_keep_the_others_from_running():
-    def open_part(role: str) -> FakeRun:
+    def open_part(number: int, role: str) -> FakeRun:
         if role == "early_exit":
             raise BadRequest("There are no such heads: choose others.")
         return FakeRun(part_of(role, 4))
@@ -142,7 +168,7 @@ def test_a_run_that_cannot_begin_does_not_keep_the_others_from_running():
 
 
 def test_a_stopped_series_ends_with_its_run():
-    run = RunSeries("pair", ["map", "timed"], "embedded", lambda role: FakeRun(part_of(role, 30)))
+    run = RunSeries("pair", ["map", "timed"], "embedded", lambda number, role: FakeRun(part_of(role, 30)))
     events = []
     for event in run:
         events.append(event)
@@ -153,7 +179,7 @@ def test_a_stopped_series_ends_with_its_run():
 
 
 def test_stopped_before_its_first_run_it_runs_none():
-    run = RunSeries("pair", ["map", "timed"], "embedded", lambda role: pytest.fail("opened"))
+    run = RunSeries("pair", ["map", "timed"], "embedded", lambda number, role: pytest.fail("opened"))
     run.cancel()
     assert [event["type"] for event in run] == ["series"]
 
@@ -191,7 +217,8 @@ def test_without_recorded_runs_there_is_no_message(tmp_path: Path):
 def test_the_shipped_series_is_of_a_real_model_and_small():
     events = recorded_events()
     roles = [event["role"] for event in events if event["type"] == "part"]
-    assert roles == ["map", "timed", "plain", "early_exit", "self_speculation", "drafted"]
+    beside = ["plain", "early_exit", "self_speculation", "drafted"]
+    assert roles == ["map", "timed", *["sweep"] * 4, *beside]
     for path in RECORDED_DIR.glob("*.jsonl"):
         started = read_trace(path)[0]
         assert started["target"]["num_params"] > 10**8

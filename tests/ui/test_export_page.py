@@ -118,6 +118,8 @@ def test_it_says_what_it_is():
         "A recording of fake-target answering “How are you?” with prompt lookup as its drafter, made with SpecViz on 2026-01-02."
     )
     assert "drafter" not in about(started(drafter="none"))
+    looks = {"kind": "draft_head", "name": "a-head", "lookup_first": {"max_ngram": 4, "min_ngram": 2}}
+    assert "with a draft head (lookup first) as its drafter" in about({**started(), "drafter": looks})
     raw = started("Once upon")
     raw["prompt"]["raw"] = True
     assert "continuing “Once upon”" in about(raw)
@@ -206,6 +208,13 @@ def test_it_shows_what_the_page_shows(open_file, open_stage):
             page.locator(".sv-scrub").fill(number)
             page.wait_for_selector(f".sv-stage[data-round='{number}']")
         assert picture(file) == picture(stage)
+
+
+@pytest.mark.browser
+def test_a_trace_that_breaks_off_is_said_to_be_incomplete(open_file):
+    page = open_file([{**started(), "check": True}, *story(3)[1:3]])
+    assert page.inner_text(".sv-status").startswith("This trace is incomplete")
+    assert "when the run is over" not in page.inner_text(".sv-proof")
 
 
 @pytest.mark.browser

@@ -14,7 +14,7 @@ from specviz.ui.recordings import load_recordings
 from specviz.ui.run_request import CONTROL_NAMES, control_values, own_pair, request_from
 from tests.draft_folders import model_draft, random_head, save_draft
 from tests.tiny_models import tiny_model
-from tests.ui.fake_runs import FakeRun, story
+from tests.ui.fake_runs import FakeRun, story, wait_until
 
 GOOD = {**control_values(None, find_pair("embedded")), "prompt": "Hello"}
 
@@ -80,8 +80,19 @@ def test_a_refusal_reaches_the_stage_and_runs_nothing():
     page = handlers(factory=lambda request, notify: made.append(request))
     header, events = parsed(*page.run({**GOOD, "prompt": ""}, session()))
     assert header["done"] == 1
-    assert header["error"].startswith("The prompt is empty")
+    assert header["error"].startswith("The prompt is empty") and header["refused"] == "run"
     assert (events, made) == ([], [])
+
+
+def test_a_refused_run_ends_the_one_before_as_a_run_does():
+    run = FakeRun(story(400), delay=60)
+    page = handlers(factory=lambda request, notify: run)
+    going = page.run(GOOD, session())
+    next(going)
+    assert list(page.run({**GOOD, "k": 2.5, "k_auto": False}, session("s2"))) and not run.was_cancelled.is_set()
+    assert list(page.run({**GOOD, "k": 2.5, "k_auto": False}, session()))
+    wait_until(run.was_cancelled.is_set)
+    going.close()
 
 
 def test_a_run_streams_its_events():
@@ -120,7 +131,7 @@ def test_a_bad_trace_file_gets_its_one_sentence(tmp_path):
     path.write_text('{"type": "round"}\n', encoding="utf-8")
     (text,) = handlers().open_file(str(path))
     header, events = parsed(text)
-    assert "bad.jsonl" in header["error"]
+    assert "bad.jsonl" in header["error"] and header["refused"] == "file"
     assert events == []
     assert list(handlers().open_file(None)) == []
 
@@ -129,7 +140,7 @@ def test_every_lesson_fills_the_controls_with_just_what_it_runs():
     page = handlers()
     for lesson in load_lessons():
         sentence, values = page.choose_lesson(lesson.name)
-        assert sentence == lesson.lesson
+        assert sentence.startswith(lesson.lesson) and "Press Run" in sentence
         assert set(values) == set(CONTROL_NAMES)
         request = request_from(values)
         assert (request.settings, request.prompt, request.raw) == (lesson.run_settings(), lesson.prompt, lesson.raw)
@@ -147,7 +158,7 @@ def test_the_precisions_on_offer_follow_the_drafter():
     page = handlers()
 
     def offered(pair: str, drafter: str, precision: str) -> tuple[list[str], str, bool]:
-        update = page.choose_drafter(pair, drafter, precision)
+        update, _ = page.choose_drafter(pair, drafter, precision)
         return [name for _, name in update["choices"]], update["value"], update["visible"]
 
     assert offered("embedded", "draft_head", "int4") == (["auto", "float32", "bfloat16"], "auto", True)
@@ -155,6 +166,37 @@ def test_the_precisions_on_offer_follow_the_drafter():
     assert "int4" in offered("embedded", "draft_model", "auto")[0]
     assert "int8" in offered("gpt2-large", "draft_model", "auto")[0]
     assert offered("embedded", "prompt_lookup", "int4")[2] is False
+
+
+def test_k_auto_is_for_drafters_that_can_be_sure():
+    page = handlers()
+    (_, sure), (_, unsure) = (page.choose_drafter("embedded", kind, "auto") for kind in ("early_exit", "prompt_lookup"))
+    assert sure["interactive"] and "value" not in sure and "Up to 8" in sure["info"]
+    assert (unsure["interactive"], unsure["value"]) == (False, False) and "no probability" in unsure["info"]
+    assert page.choose_best_k("draft_head", False)["value"] is True
+    assert page.choose_best_k("prompt_lookup", False)["value"] is False
+    assert "value" not in page.choose_best_k("draft_head", True)
+    assert (page.choose_auto(True)["interactive"], page.choose_auto(False)["interactive"]) == (False, True)
+    assert "up to 8" in page.choose_auto(True)["label"]
+    assert request_from({**GOOD, "drafter": "prompt_lookup", "k_auto": True, "k": 5}).settings.num_draft_tokens == 5
+
+
+def test_a_link_with_a_recording_says_what_it_got_wrong_beside_it(fake_recordings):
+    page = handlers(load_recordings(fake_recordings))
+    shown, linked = page.open_address(json.dumps({"recording": "first", "round": "9", "x": "1"}), GOOD)
+    header, events = parsed(shown)
+    assert (header["refused"], header["forget"], len(events)) == ("link", "round&x", len(story(8)))
+    assert "from 1 to 8" in header["error"] and "x='1'" in header["error"] and linked.recording == "first"
+
+
+def test_the_gallery_tells_a_lookup_first_from_a_drafter_alone(tmp_path):
+    for name, more in (("alone", {}), ("first", {"lookup_first": {"max_ngram": 4, "min_ngram": 2}})):
+        events = story(2)
+        events[0]["drafter"] = {"kind": "draft_head", "name": "a-head", **more}
+        lines = "".join(json.dumps(event) + "\n" for event in events)
+        (tmp_path / f"{name}.jsonl").write_text(lines, encoding="utf-8")
+    titles = [recording.title.split(":")[0] for recording in load_recordings(tmp_path)]
+    assert titles == ["draft head, greedy", "draft head, lookup first, greedy"]
 
 
 def test_the_precision_of_a_draft_is_asked_only_of_a_drafter_with_weights():

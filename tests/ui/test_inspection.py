@@ -283,6 +283,17 @@ def test_a_card_tells_no_more_than_the_moment_on_show(in_node: InNode):
     assert ["not judged yet", 2] in said
 
 
+def test_a_card_tells_a_token_that_was_looked_up(in_node: InNode):
+    draft = [{**drafted(1, " a", "accepted"), **more} for more in ({"looked_up": True}, {})]
+    rounds = [round_event(1, 9, draft, extra("bonus", 3, " b"))]
+    body = """
+        const state = SpecViz.reducer.fold(data);
+        return ["1.0", "1.1"].map((key) => SpecViz.tokenCard.cardOf(state, key, {}).place);
+    """
+    found, drawn = in_node(body, [started(), prefill(), *rounds, finished(rounds)])
+    assert found.endswith(", looked up in the text") and "looked up" not in drawn
+
+
 def test_a_card_of_the_prompt_says_where_it_stands(in_node: InNode):
     body = 'return SpecViz.tokenCard.cardOf(SpecViz.reducer.fold(data), "prompt.3", {})'
     events = story(1, "Hello")

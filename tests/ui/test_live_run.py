@@ -120,7 +120,17 @@ def test_a_run_that_cannot_begin_says_why_in_one_sentence(problem, sentence):
 
     headers, events = collect(LiveRun("r1", fail))
     assert events == []
-    assert headers[-1]["error"] == sentence
+    assert (headers[-1]["error"], headers[-1]["refused"]) == (sentence, "run")
+
+
+def test_an_error_in_a_run_that_has_begun_is_about_that_run():
+    class Broken(FakeRun):
+        def __iter__(self):
+            yield self.events[0]
+            raise BadRequest("The disk is full.")
+
+    headers, events = collect(start(Broken(story(2))))
+    assert len(events) == 1 and headers[-1]["error"] == "The disk is full." and "refused" not in headers[-1]
 
 
 def test_a_run_that_breaks_off_says_so_once():

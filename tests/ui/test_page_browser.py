@@ -97,8 +97,10 @@ def test_a_bad_request_is_one_sentence_and_loses_nothing(open_page, served: Serv
     wait_for_stage(page, source="recording", rounds=8)
     page.locator("#sv-prompt textarea").fill("   ")
     page.click("#sv-run")
-    wait_for_stage(page, phase="error")
-    assert page.inner_text(".sv-status").startswith("The prompt is empty")
+    wait_for_stage(page, phase="error", player="paused")
+    said = page.inner_text(".sv-status")
+    assert said.startswith("Not run The prompt is empty") and said.endswith("the recording from before.")
+    assert page.locator(".sv-status").bounding_box()["y"] < page.locator(".sv-badge").bounding_box()["y"]
     assert page.get_attribute(".sv-stage", "data-rounds") == "8"
     assert served.runs == []
 
@@ -111,7 +113,7 @@ def test_a_number_out_of_bounds_is_refused_with_a_sentence(open_page, served: Se
     page.locator("#sv-seed input").blur()
     page.click("#sv-run")
     wait_for_stage(page, phase="error")
-    assert page.inner_text(".sv-status").startswith("The seed is -5")
+    assert "The seed is -5" in page.inner_text(".sv-status")
 
 
 def test_a_run_that_cannot_begin_says_so(open_page, served: ServedPage):
@@ -125,7 +127,7 @@ def test_a_run_that_cannot_begin_says_so(open_page, served: ServedPage):
     page.goto(served.url)
     page.click("#sv-run")
     wait_for_stage(page, phase="error")
-    assert page.inner_text(".sv-status") == "<b>There is no such model</b>: choose another."
+    assert page.inner_text(".sv-status").startswith("Not run <b>There is no such model</b>: choose another.")
 
 
 def test_a_trace_file_can_be_opened_and_a_bad_one_is_refused(open_page, served: ServedPage, tmp_path: Path):
@@ -141,7 +143,37 @@ def test_a_trace_file_can_be_opened_and_a_bad_one_is_refused(open_page, served: 
     assert "<i>Brought</i>" in page.text_content(".sv-prompt")
     page.locator("#sv-recordings input[type=file]").set_input_files(bad)
     wait_for_stage(page, phase="error", rounds=5)
-    assert "schema is 99" in page.inner_text(".sv-status")
+    assert page.inner_text(".sv-status").startswith("Not opened") and "schema is 99" in page.inner_text(".sv-status")
+
+
+def test_a_number_that_a_slider_will_not_take_is_told(open_page, served: ServedPage):
+    page = open_page(reduced_motion="reduce")
+    page.goto(served.url)
+    number = page.locator("#sv-k input[type=number]")
+    for typed, taken in (("99", "16"), ("0", "1"), ("-3", "1"), ("", "1")):
+        number.fill(typed)
+        number.blur()
+        page.wait_for_function(f"document.querySelector('#sv-k').textContent.includes('It becomes {taken}.')")
+        assert (typed or "An empty field") in page.inner_text("#sv-k") and number.input_value() == taken
+    page.wait_for_function("location.search === '?k=1'")
+    number.fill("5")
+    page.wait_for_function("!document.querySelector('#sv-k').textContent.includes('It becomes')")
+
+
+def test_a_drafter_that_is_chosen_brings_its_best_k_until_k_is_chosen(open_page, served: ServedPage):
+    page = open_page(reduced_motion="reduce")
+    page.goto(served.url)
+    auto = "document.querySelector('#sv-k-auto input')"
+    page.get_by_label("Early exit", exact=True).check()
+    page.wait_for_function(f"{auto}.checked && document.querySelector('#sv-k input').disabled")
+    page.get_by_label("Prompt lookup", exact=True).check()
+    page.wait_for_function(f"!{auto}.checked && {auto}.disabled && !document.querySelector('#sv-k input').disabled")
+    page.locator("#sv-k input[type=number]").fill("3")
+    page.get_by_label("Early exit", exact=True).check()
+    page.wait_for_function(f"!{auto}.disabled")
+    page.click("#sv-run")
+    wait_for_stage(page, source="live", phase="done")
+    assert [request.settings.num_draft_tokens for request in served.requests] == [3]
 
 
 def test_two_visitors_do_not_disturb_each_other(open_page, served: ServedPage):

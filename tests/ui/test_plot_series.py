@@ -200,6 +200,13 @@ def test_the_ceiling_stands_at_k_and_one_over_the_bar_that_reaches_it(in_node: I
     assert line["y0"] == 0 if reached == 0 else reached < line["y0"] < 0.95 * line["y1"]
 
 
+@pytest.mark.parametrize(("num_drafted", "step"), [(4, 1), (12, 1), (16, 2), (40, 4)])
+def test_numbers_under_bars_are_thinned_and_stand_upright(in_node: InNode, num_drafted: int, step: int):
+    event = round_event(1, 9, [drafted(1, " a", "accepted")] * num_drafted, extra("bonus", 2, " b"))
+    axis = in_node(FIGURES, {"events": [started(), prefill(), event], "theme": THEME})["positions"]["layout"]["xaxis"]
+    assert (axis["dtick"], axis["tickangle"]) == (step, 0)
+
+
 def test_no_text_of_a_trace_gets_into_a_figure(in_node: InNode):
     evil = "<b>evil</b>"
     event = round_event(1, 9, [drafted(1, evil, "rejected")], extra("correction", 2, evil))

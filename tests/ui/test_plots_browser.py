@@ -196,11 +196,19 @@ def test_without_plotly_the_numbers_stay_and_a_line_says_why(open_plots: OpenPlo
     page = open_plots(story(12), has_plotly=False)
     page.wait_for_selector(".sv-plots[data-plotly=failed]")
     assert "plotly.js did not load" in page.inner_text(".sv-plots-note")
+    page.evaluate("""() => {
+        window.notes = [];
+        const note = document.querySelector('.sv-plots-note');
+        new MutationObserver(() => window.notes.push(note.textContent)).observe(note, { childList: true, characterData: true, subtree: true });
+        for (const hidden of [true, false]) document.querySelector('.sv-plots').open = !hidden;
+    }""")
     page.evaluate("stage.commands.scrub(12)")
     page.wait_for_selector(".sv-plot[data-plot=acceptance][data-rounds='12']")
     assert "α" in page.inner_text(".sv-plot[data-plot=acceptance] .sv-plot-value")
     assert page.get_by_role("button", name="Save Acceptance per round as CSV").is_enabled()
     assert page.get_by_role("button", name="Save Acceptance per round as PNG").count() == 0
+    page.wait_for_timeout(200)
+    assert "Loading the plots" not in page.evaluate("window.notes")
 
 
 def test_a_plot_is_saved_as_picture_and_as_numbers(open_plots: OpenPlots, tmp_path):

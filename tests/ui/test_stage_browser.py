@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from specviz.config import RunSettings
 from tests.ui.fake_runs import drafted, extra, finished, prefill, round_event, started, story
 
 pytestmark = pytest.mark.browser
@@ -232,6 +233,87 @@ def test_only_what_was_checked_and_measured_is_claimed(open_stage: OpenStage):
     assert "measured" in page.inner_text(proof % "speedup")
     page = open_stage(story(3), kind="live")
     assert page.inner_text(proof % "identity") == "yes, checked in this run"
+
+
+def test_a_run_that_breaks_off_in_its_trace_says_so_and_promises_nothing(open_stage: OpenStage):
+    page = open_stage([{**event, "check": True} if event["type"] == "run_started" else event for event in story(3)[:4]])
+    assert page.inner_text(".sv-status") == "This trace is incomplete: it ends before the run did."
+    assert page.locator(".sv-proof dd").all_inner_texts() == ["not checked in the recorded run", "not measured"]
+    assert open_stage(story(3)).inner_text(".sv-status") == ""
+
+
+def test_a_lookup_first_is_named_with_its_drafter(open_stage: OpenStage):
+    head = {"kind": "draft_head", "name": "a-head", "lookup_first": {"max_ngram": 4, "min_ngram": 2}}
+    page = open_stage([{**started(), "drafter": head}, *story(2)[1:]])
+    assert page.inner_text(".sv-source-details").startswith("draft head, lookup first, k = ")
+
+
+def test_what_was_refused_stands_over_the_run_and_pauses_it(open_stage: OpenStage):
+    page = open_stage(story(6))
+    page.evaluate("stage.play(); stage.refuse('run', '<i>No such k</i>')")
+    assert page.get_attribute(".sv-stage", "data-player") == "paused"
+    assert page.inner_text(".sv-status") == "Not run <i>No such k</i> Below, paused: the recording from before."
+    page.evaluate("stage.play(); stage.refuse('link', 'No such round')")
+    assert page.get_attribute(".sv-stage", "data-player") == "playing"
+    assert page.inner_text(".sv-status") == "Not as linked No such round"
+
+
+def long_draft_run() -> list[dict[str, Any]]:
+    """Rounds of 16 drafts: the first rejected, the twelfth, none; and one without a draft."""
+    rounds, length = [], 9
+    for number, num_accepted in enumerate((0, 11, 16, None), start=1):
+        statuses = [] if num_accepted is None else ["accepted"] * num_accepted + ["rejected"] + ["discarded"] * 16
+        draft = [drafted(i, " counter", status) for i, status in enumerate(statuses[:16])]
+        kind = "plain" if num_accepted is None else "bonus" if num_accepted == 16 else "correction"
+        event = round_event(number, length, draft, extra(kind, 40, " increment"))
+        length += len(event["committed"])
+        rounds.append(event)
+    settings = RunSettings(drafter="prompt_lookup", num_draft_tokens=16)
+    return [started(settings=settings), prefill(), *rounds, finished(rounds)]
+
+
+CUT_OFF_WORDS = """() => {
+    const scroll = document.querySelector(".sv-grid-scroll").getBoundingClientRect();
+    const words = [...document.querySelectorAll(".sv-verdict .sv-word")].map((n) => [n, n.getBoundingClientRect()]).filter(([n]) => getComputedStyle(n).opacity !== "0");
+    const overlaps = words.flatMap(([, a], i) => words.slice(i + 1).filter(([, b]) => a.right > b.left + 1));
+    return [overlaps.length, words.filter(([, a]) => a.right > scroll.right + 1).length];
+}"""
+
+
+@pytest.mark.parametrize("width", [1105, 1440])
+def test_a_draft_of_sixteen_is_readable_and_all_in_sight(open_stage: OpenStage, width: int):
+    page = open_stage(long_draft_run(), viewport={"width": width, "height": 900}, reduced_motion="reduce")
+    for number, num_verdicts in ((1, 2), (2, 13), (3, 16)):
+        page.evaluate(f"stage.commands.scrub({number})")
+        assert page.locator(".sv-verdict").count() == num_verdicts
+        assert page.evaluate(CUT_OFF_WORDS) == [0, 0]
+        assert page.evaluate("(s => s.scrollWidth <= s.clientWidth)(document.querySelector('.sv-grid-scroll'))")
+    page.evaluate("stage.commands.scrub(1)")
+    assert page.locator(".sv-verdict[data-status=discarded] .sv-word").all_inner_texts() == ["discarded"]
+
+
+@pytest.mark.parametrize("width", [600, 700])
+def test_where_a_long_draft_does_not_fit_the_place_that_counts_is_in_sight(open_stage: OpenStage, width: int):
+    page = open_stage(long_draft_run(), viewport={"width": width, "height": 900}, reduced_motion="reduce")
+    scroll = page.locator(".sv-grid-scroll")
+    for number in (2, 1, 3):
+        page.evaluate(f"stage.commands.scrub({number})")
+        box, extra_cell = scroll.bounding_box(), page.locator(".sv-kept[data-beat=land]").bounding_box()
+        assert box["x"] <= extra_cell["x"] and extra_cell["x"] + extra_cell["width"] <= box["x"] + box["width"] + 1
+    page.evaluate("stage.commands.scrub(4)")
+    assert scroll.evaluate("(node) => node.scrollWidth <= node.clientWidth")
+    nothing = page.locator(".sv-nothing-drafted").bounding_box()
+    assert nothing["x"] < scroll.bounding_box()["x"] + width / 2
+
+
+def test_a_round_without_a_draft_is_not_acted_out_as_one_with_guesses(open_stage: OpenStage):
+    page = open_stage(story(6), reduced_motion="reduce")
+    page.evaluate("stage.commands.scrub(2); stage.commands.stepForward()")
+    assert page.inner_text(".sv-sentence") == "Nothing is drafted in this round."
+    page.evaluate("stage.commands.stepForward()")
+    assert page.inner_text(".sv-sentence") == "The target reads the newest token in one pass."
+    page.evaluate("stage.commands.scrub(3); stage.commands.stepForward(); stage.commands.stepForward()")
+    assert page.inner_text(".sv-sentence") == "The target reads all guesses in one pass."
 
 
 def test_bytes_and_special_tokens_are_marked(open_stage: OpenStage):

@@ -393,3 +393,20 @@ def test_real_time_takes_as_long_as_the_run_took(in_node):
     """
     passed, recorded = in_node(body, story(8))
     assert abs(passed - recorded) < 0.15 * recorded + 0.05
+
+
+def test_a_speedup_is_told_by_the_run_made_once_more(in_node: InNode):
+    run = [event for event in story() if event["type"] != "identity"]
+    older = {"type": "identity", "against": "plain", "identical": True, "plain_tokens_per_second": 20.0}
+    told = "const state = SpecViz.reducer.fold(data); return [SpecViz.figures.speedupOf(state), SpecViz.figures.comparedSpeedOf(state)]"
+    assert in_node(told, [*run, {**older, "again_tokens_per_second": 30.0}]) == [1.5, 30.0]
+    speedup, own = in_node(told, [*run, older])
+    assert own == pytest.approx(fold_metrics(run).metrics()["tokens_per_second"])
+    assert speedup == pytest.approx(own / 20)
+    plain = [{**event, "mode": "plain"} if event["type"] == "run_started" else event for event in run]
+    assert in_node(told, [*plain, older])[0] is None
+
+
+def test_a_speedup_near_to_one_is_neither_faster_nor_slower(in_node: InNode):
+    verdicts = in_node("return data.map(SpecViz.figures.verdictOf)", [0.9, 0.96, 1.04, 1.1])
+    assert verdicts == ["slower", "as fast", "as fast", "faster"]
