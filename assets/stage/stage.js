@@ -106,7 +106,7 @@ SpecViz.createStage = (root, { css = "", loadPlotly = null, onRest = null, now =
   /** No more events will come. */
   function end() {
     if (player.isLive) player.endLive();
-    if (!source.refused || source.refused === "link") state.isWhole = source.kind === "recording" && state.run !== null;
+    if (!source.refused || source.refused === "link") state.isWhole = state.run !== null;
     source = { ...source, phase: source.phase === "error" ? "error" : "done" };
     draw();
   }

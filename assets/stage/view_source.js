@@ -60,14 +60,18 @@ SpecViz.sourceView = (() => {
     return [term("early_exit_decoding", "early exit"), ` (${kind})`];
   }
 
-  const CUT_OFF = "This trace is incomplete: it ends before the run did.";
+  const CUT_OFF = {
+    live: "This run broke off: no more of it will come.",
+    recording: "This trace is incomplete: it ends before the run did.",
+  };
 
   const shortDtype = (dtype) => String(dtype).replace("torch.", "");
 
   function statusText(state, source) {
     if (source.note) return source.note;
     if (state.failed) return state.failed.error;
-    if (source.kind === "recording") return source.phase === "done" && isCutOff(state) ? CUT_OFF : "";
+    if (source.phase === "done" && isCutOff(state)) return CUT_OFF[source.kind];
+    if (source.kind === "recording") return "";
     if (source.phase === "running") return state.finished ? "Comparing with plain decoding" : "Generating";
     return state.finished ? `Over: ${WHY_IT_ENDED[state.finished.reason] || state.finished.reason}` : "";
   }

@@ -235,11 +235,26 @@ def test_only_what_was_checked_and_measured_is_claimed(open_stage: OpenStage):
     assert page.inner_text(proof % "identity") == "yes, checked in this run"
 
 
-def test_a_run_that_breaks_off_in_its_trace_says_so_and_promises_nothing(open_stage: OpenStage):
-    page = open_stage([{**event, "check": True} if event["type"] == "run_started" else event for event in story(3)[:4]])
-    assert page.inner_text(".sv-status") == "This trace is incomplete: it ends before the run did."
-    assert page.locator(".sv-proof dd").all_inner_texts() == ["not checked in the recorded run", "not measured"]
-    assert open_stage(story(3)).inner_text(".sv-status") == ""
+@pytest.mark.parametrize(
+    ("kind", "said", "run"),
+    [
+        ("recording", "This trace is incomplete: it ends before the run did.", "the recorded run"),
+        ("live", "This run broke off: no more of it will come.", "this run"),
+    ],
+)
+def test_a_run_that_breaks_off_says_so_and_promises_nothing(open_stage: OpenStage, kind: str, said: str, run: str):
+    first, *others = story(3, identity=False)
+    page = open_stage([{**first, "check": True}, *others[:3]], kind=kind)
+    page.evaluate("stage.end()")
+    assert page.inner_text(".sv-status") == said
+    assert page.locator(".sv-proof dd").all_inner_texts() == [f"not checked in {run}", "not measured"]
+
+
+@pytest.mark.parametrize("kind", ["recording", "live"])
+def test_a_whole_run_is_not_said_to_be_broken_off(open_stage: OpenStage, kind: str):
+    page = open_stage(story(3), kind=kind)
+    page.evaluate("stage.end()")
+    assert page.get_attribute(".sv-status", "data-phase") == "done"
 
 
 def test_a_lookup_first_is_named_with_its_drafter(open_stage: OpenStage):
