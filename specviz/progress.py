@@ -18,6 +18,7 @@ STAGES = {
     "generate": "The target writes text",
     "states": "Computing the target's states again",
     "train": "Training the draft",
+    "answer": "The target answers the suite",
     "evaluate": "Measuring the draft",
     "train_exits": "Training the exit heads",
     "evaluate_exits": "Measuring the exit heads",

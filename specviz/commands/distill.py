@@ -16,6 +16,7 @@ from specviz.early_exit.exit_head_files import is_exit_heads_folder
 from specviz.engine.draft_facts import DRAFT_KINDS, is_draft_folder
 from specviz.engine.embedded import EMBEDDED_NAME
 from specviz.errors import BadRequest
+from specviz.lab.suite import read_suite
 from specviz.progress import Progress, terminal_progress
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ KINDS = (*DRAFT_KINDS, EXIT_HEADS)
 NOT_FOR = {
     "draft_head": ("layers",),
     "draft_model": ("feature_layers",),
-    EXIT_HEADS: ("layers", "feature_layers", "start_from", "bench"),
+    EXIT_HEADS: ("layers", "feature_layers", "start_from", "suite", "bench"),
 }
 STEPS = ("generate", "train", "evaluate", "export")
 COPIED_SHARE = 0.5  # of the learning rate, for weights that are taken from the target
@@ -88,6 +89,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed", type=whole("--seed", "from 0 on"), default=1, metavar="N", help="of text and training (default 1)"
     )
+    parser.add_argument(
+        "--suite", type=Path, metavar="FILE", help="JSON Lines with prompt and category, to measure agreement on too"
+    )
     parser.add_argument("--bench", type=Path, metavar="FILE", help="a `bench --json` for the card's table by category")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -102,6 +106,7 @@ def run(args: argparse.Namespace) -> int:
     steps = _steps(args.steps)
     _check(args)
     bench = _read_bench(args.bench)
+    suite = () if args.suite is None else tuple(read_suite(args.suite))
     start = None if args.start_from is None else _read_start(args.start_from)
     for option in ("work", "corpus"):
         _refuse_unwritable(f"--{option}", getattr(args, option))
@@ -112,7 +117,7 @@ def run(args: argparse.Namespace) -> int:
     from specviz.training.teacher import load_teacher
 
     teacher = load_teacher(args.target, args.dtype)
-    options = _options(args, teacher, start)
+    options = replace(_options(args, teacher, start), suite=suite)
     _refuse_foreign(options.output, options.kind)
     _refuse_nothing_trained(steps, options.work / args.kind)
     done: dict = {"name": options.name, "kind": options.kind, "target": teacher.model.name}
@@ -297,6 +302,12 @@ def _print(done: dict) -> None:
     elif metrics:
         first, engine = metrics["on_text"]["by_position"][0], metrics["in_engine"]
         print(f"On held-out text: greedy agreement {first['agreement']:.3f}, overlap {first['overlap']:.3f}.")
+        if on_suite := metrics.get("on_suite"):
+            first = on_suite["by_position"][0]
+            print(
+                f"Along the target's greedy answers to the {on_suite['sequences']} prompts of the suite: greedy agreement "
+                f"{first['agreement']:.3f} over {first['tokens']:,} tokens."
+            )
         print(
             f"In the engine, {engine['prompts']} held-out prompts: {engine['mean_tokens_per_round']:.2f} tokens a round, "
             f"{engine['speedup_over_plain']:.2f}x of plain decoding's speed, {engine['identical']:.0%} of the answers identical."

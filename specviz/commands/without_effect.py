@@ -94,6 +94,8 @@ def idle_in_fetch(args: argparse.Namespace, is_embedded: bool) -> Iterator[tuple
 
 def idle_in_distill(args: argparse.Namespace, steps: Sequence[str]) -> Iterator[tuple[str, str]]:
     """The same for `distill`, of those steps. What decides a training is part of every step, since a checkpoint knows it."""
+    if "evaluate" not in steps:
+        yield from _given(args, ["suite"], f"the steps {', '.join(steps)}: it is for evaluate")
     if "export" not in steps:
         yield from _given(args, ["output", "bench"], f"the steps {', '.join(steps)}: it is for export")
 

@@ -17,8 +17,10 @@ from specviz.cache import explained_os_errors
 from specviz.engine.draft_files import DraftFile, embedding_fingerprint
 from specviz.engine.draft_head_net import HeadShape
 from specviz.engine.lean_weights import fuse
+from specviz.engine.vocabulary import Vocabulary
 from specviz.errors import BadRequest
 from specviz.lab.cores import available_cores
+from specviz.lab.suite import SuitePrompt
 from specviz.training.corpus import HELD_OUT_EVERY, Corpus
 from specviz.training.evaluation import evaluate_in_engine, evaluate_on_text, held_out_prompts
 from specviz.training.examples import Examples
@@ -29,6 +31,7 @@ from specviz.training.objective import CutHead
 from specviz.training.starting import history, refuse_other_start, start_weights, weights_sha256
 from specviz.training.states import StateStore, compute_states
 from specviz.training.students import HeadStudent, ModelStudent, Student, initialise_model
+from specviz.training.suite_answers import answered_suite
 from specviz.training.teacher import Teacher
 from specviz.training.trainer import Plan, Trainer
 from specviz.training.writing import Lengths
@@ -52,6 +55,7 @@ class Options:
         output: the draft folder.
         dtype: of the target, as in `load_pair`.
         start_from: a draft to go on training, in place of the target's own layers.
+        suite: prompts to measure on too, beside those that are held out.
     """
 
     kind: str
@@ -70,6 +74,7 @@ class Options:
     plan: Plan = field(default_factory=Plan)
     evaluated_prompts: int = 40
     start_from: DraftFile | None = None
+    suite: tuple[SuitePrompt, ...] = ()
 
 
 class Distillation:
@@ -146,7 +151,8 @@ class Distillation:
             raise BadRequest(
                 f"{self.corpus.folder} holds no prompts to measure with, which one in {HELD_OUT_EVERY} is: generate more tokens."
             )
-        on_text = evaluate_on_text(self.student, self.head, self.held_out, self.options.plan.tokens_per_batch)
+        on_text = self._measured_along(self.held_out)
+        on_suite = {"on_suite": self._measured_along(self._answered_suite(tokenizer))} if self.options.suite else {}
         draft = self.folder / "draft"
         self._export({}).write(draft, self.teacher)
         in_engine = evaluate_in_engine(
@@ -157,7 +163,7 @@ class Distillation:
             dtype=self.options.dtype,
             report=lambda done, total: self._report("evaluate", done, total),
         )
-        metrics = {"step": self.trainer.step, "on_text": on_text, "in_engine": in_engine}
+        metrics = {"step": self.trainer.step, "on_text": on_text, **on_suite, "in_engine": in_engine}
         with explained_os_errors(self.folder):
             self._metrics_file.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
         return metrics
@@ -302,6 +308,20 @@ class Distillation:
             **metrics,
         }
         return Export(self.options.name, self.student, self.head.vocab_ids, trained)
+
+    def _measured_along(self, text: Examples) -> dict[str, Any]:
+        return evaluate_on_text(self.student, self.head, text, self.options.plan.tokens_per_batch)
+
+    def _answered_suite(self, tokenizer) -> Examples:
+        return answered_suite(
+            self.teacher.model,
+            Vocabulary(tokenizer),
+            self.options.suite,
+            self.store.layers,
+            self.options.work,
+            ends=self.teacher.frame.ends,
+            report=lambda done, total: self._report("answer", done, total),
+        )
 
     def _tokenizer(self):
         from specviz.engine.loader import load_tokenizer, locate

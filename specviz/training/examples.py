@@ -40,9 +40,12 @@ class Batch:
 class Examples:
     """The sequences of a corpus that are for training, or those that are held out; only answers count."""
 
-    def __init__(self, corpus: Corpus, store: StateStore, *, held_out: bool, num_tokens: int | None = None) -> None:
+    def __init__(
+        self, corpus: Corpus, store: StateStore, *, held_out: bool | None, num_tokens: int | None = None
+    ) -> None:
         """
         Args:
+            held_out: None = both.
             num_tokens: take the first shards that hold so many; None = all.
         """
         self._shards = {shard.number: shard for shard in corpus.shards(num_tokens)}
@@ -51,7 +54,7 @@ class Examples:
             (number, index)
             for number, shard in self._shards.items()
             for index in range(len(shard))
-            if shard.is_held_out(index) == held_out
+            if held_out is None or shard.is_held_out(index) == held_out
         ]
         self.lengths = np.array([self._length(*place) for place in self.places], np.int64)
 

@@ -54,6 +54,13 @@ def model_card(name: str, kind: str, target: str, trained: dict[str, Any], bench
             for place, row in enumerate(on_text["by_position"], 1)
         ]
         lines.append("")
+    if on_suite := trained.get("on_suite"):
+        agreed = ", ".join(f"{row['agreement']:.3f}" for row in on_suite["by_position"])
+        lines += [
+            f"Along plain decoding's greedy answers to {on_suite['sequences']:,} prompts that were only measured on, "
+            f"{on_suite['by_position'][0]['tokens']:,} tokens: greedy agreement {agreed} at draft positions 1 to {len(on_suite['by_position'])}.",
+            "",
+        ]
     if engine := trained.get("in_engine"):
         accepted = ", ".join(f"{rate:.2f}" for rate in engine["acceptance_by_position"] if rate is not None)
         lines += [

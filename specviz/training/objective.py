@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+MEASURED_AT_ONCE = 512  # positions, with the logits of a whole vocabulary
+ROUNDING = 1e-4  # of a probability that is computed in two ways
 UNSAYABLE = -1e9  # a logit that is 0 as a probability, and finite, so that 0 times it is 0
 
 
@@ -44,6 +46,18 @@ class CutHead:
         extra_ids = found[~torch.isin(found, self.vocab_ids)]
         stands = (ids[..., None] == extra_ids).cumsum(1) > 0
         return ContextHead(self.rows, self.all_rows[extra_ids].float(), stands[:, first:])
+
+    def best_probs(self, last_states: Tensor, log_sums: Tensor) -> Tensor | None:
+        """[positions] the probability of the token that the target finds most probable, of the whole vocabulary; None where
+        only the cut is known.
+
+        Args:
+            last_states: [positions, hidden]. log_sums: [positions].
+        """
+        if self.all_rows is None:
+            return None
+        best = [(part @ self.all_rows.float().T).amax(-1) for part in last_states.split(MEASURED_AT_ONCE)]
+        return torch.exp(torch.cat(best) - log_sums)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,21 +108,25 @@ class Scores:
         return self.loss / self.weight.clamp_min(1e-6)
 
 
-def score(logits: Tensor, target_probs: Tensor, weights: Tensor, *, measure: bool = False) -> Scores:
+def score(
+    logits: Tensor, target_probs: Tensor, weights: Tensor, *, measure: bool = False, target_best: Tensor | None = None
+) -> Scores:
     """
     Args:
         logits: [positions, sayable] of the draft.
         target_probs: [positions, sayable].
         weights: [positions].
         measure: whether agreement and overlap are wanted (else 0).
+        target_best: [positions], see `CutHead.best_probs`. Without it, agreement counts only where the target's best token
+            is certain to be sayable: where no more lies outside than on the best inside.
     """
     mass = target_probs.sum(-1)
     losses = mass * logits.logsumexp(-1) - (target_probs * logits).sum(-1)
     agreement = overlap = torch.zeros(())
     if measure:
         best_inside, best = target_probs.max(-1)
-        # Where more lies outside than on the best token inside, the target's best token may be outside: not counted.
-        same = (logits.argmax(-1) == best) & (best_inside >= 1 - mass)
+        least = 1 - mass if target_best is None else target_best * (1 - ROUNDING)
+        same = (logits.argmax(-1) == best) & (best_inside >= least)
         agreement = (same * weights).sum()
         overlap = (torch.minimum(logits.softmax(-1), target_probs).sum(-1) * weights).sum()
     return Scores((losses * weights).sum(), agreement, overlap, weights.sum())

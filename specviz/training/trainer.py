@@ -189,7 +189,9 @@ def scores_of(
     known = weights > 0
     with torch.no_grad():
         sayable = head.with_context(batch.ids, first)
-        probs = sayable.target_probs(batch.last_states[:, first:][known], batch.log_sums[:, first:][known], known)
+        states, log_sums = batch.last_states[:, first:][known], batch.log_sums[:, first:][known]
+        probs = sayable.target_probs(states, log_sums, known)
+        best = head.best_probs(states, log_sums) if measure else None
     scores = []
     for step, inputs in enumerate(student.head_inputs(batch, num_steps)):
         counted = known.clone()
@@ -197,7 +199,9 @@ def scores_of(
         if step and later_positions < 1:
             counted &= torch.rand(counted.shape, generator=chosen) < later_positions
         logits = sayable.logits(inputs[counted], counted)
-        scores.append(score(logits, probs[counted[known]], weights[counted], measure=measure))
+        asked = counted[known]
+        target_best = None if best is None else best[asked]
+        scores.append(score(logits, probs[asked], weights[counted], measure=measure, target_best=target_best))
     return scores
 
 

@@ -110,6 +110,9 @@ def distilled(request, tmp_path_factory, target):
     arguments = ["distill", "--target", target, "--kind", kind, "--name", "tiny-draft", "--tokens", "7000"]
     arguments += ["--work", str(folder / "work"), "--output", str(folder / "draft"), "--cut", "300", "--json"]
     arguments += ["--epochs", "16", "--learning-rate", "0.008" if kind == "draft_head" else "0.016", *KINDS[kind]]
+    suite = folder / "suite.jsonl"
+    suite.write_text("".join(json.dumps({"prompt": prompt, "category": "any"}) + "\n" for prompt in PROMPTS))
+    arguments += ["--suite", str(suite)]
     assert specviz(*arguments, interrupt_at=("generate", 0)).code == 130
     before = specviz(*arguments, "generate", "evaluate")
     assert before.code == 0, before.err
@@ -148,6 +151,7 @@ def test_what_was_measured_shows_it_too(distilled):
     assert before["step"] == 0 and after["step"] == distilled.whole.result["steps"]
     for first, second in zip(before["on_text"]["by_position"], after["on_text"]["by_position"], strict=True):
         assert second["agreement"] > first["agreement"] + 0.15 and second["loss"] < first["loss"]
+    assert after["on_suite"]["sequences"] == len(PROMPTS) and after["on_suite"]["by_position"][0]["tokens"] > 30
     assert after["in_engine"]["identical"] == 1.0
     assert after["in_engine"]["mean_tokens_per_round"] > before["in_engine"]["mean_tokens_per_round"]
 
@@ -320,6 +324,16 @@ def test_a_folder_that_cannot_be_one_is_refused_by_the_name_of_its_option(option
         said = specviz("distill", "--target", "/nowhere", option, str(tmp_path / "new"))
     assert said.code == 2 and f"and {tmp_path} cannot be written: name another folder." in said.err
     assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_suite_is_read_before_anything_is_loaded_and_is_for_evaluate(target, tmp_path):
+    said = specviz("distill", "--target", "/nowhere", "--suite", str(tmp_path / "none.jsonl"))
+    assert said.code == 2 and "There is no suite file" in said.err
+    suite = tmp_path / "suite.jsonl"
+    suite.write_text('{"prompt": "Hello", "category": "chat"}\n')
+    arguments = ["distill", "--target", target, "--work", str(tmp_path / "work"), "--tokens", "200"]
+    said = specviz(*arguments, "generate", "--suite", str(suite))
+    assert said.code == 0 and "--suite has no effect with the steps generate: it is for evaluate." in said.err
 
 
 def test_an_untrained_draft_is_not_exported_and_too_little_text_is_not_measured(target, tmp_path):

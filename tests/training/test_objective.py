@@ -78,6 +78,23 @@ def test_a_best_token_outside_the_cut_is_no_agreement():
     assert [float(one.agreement) for one in scores] == [0, 1, 0]
 
 
+def test_where_the_whole_vocabulary_is_known_agreement_is_exact(case):
+    logits, whole, ids, weights = case
+    scores = score(logits, whole[:, ids], weights, measure=True, target_best=whole.amax(-1))
+    same = ids[logits.argmax(-1)] == whole.argmax(-1)
+    assert float(scores.agreement) == pytest.approx(float((same * weights).sum()), abs=1e-5)
+    assert scores.agreement > score(logits, whole[:, ids], weights, measure=True).agreement
+
+
+def test_the_targets_best_token_is_looked_for_in_the_whole_vocabulary():
+    states, rows = torch.randn(600, 8), torch.randn(VOCAB, 8)
+    cut = torch.tensor([1, 4, 20])
+    logits = states @ rows.T
+    best = CutHead(cut, rows[cut], rows).best_probs(states, logits.logsumexp(-1))
+    torch.testing.assert_close(best, logits.softmax(-1).amax(-1))
+    assert CutHead(cut, rows[cut]).best_probs(states, logits.logsumexp(-1)) is None
+
+
 def test_nothing_is_measured_where_nobody_asked(case):
     logits, whole, ids, weights = case
     scores = score(logits, whole[:, ids], weights)
