@@ -33,7 +33,7 @@ KINDS = (*DRAFT_KINDS, EXIT_HEADS)
 NOT_FOR = {
     "draft_head": ("layers",),
     "draft_model": ("feature_layers",),
-    EXIT_HEADS: ("layers", "feature_layers", "start_from", "suite", "bench"),
+    EXIT_HEADS: ("layers", "feature_layers", "start_from", "after", "suite", "bench"),
 }
 STEPS = ("generate", "train", "evaluate", "export")
 COPIED_SHARE = 0.5  # of the learning rate, for weights that are taken from the target
@@ -60,6 +60,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=1_000_000,
         metavar="N",
         help="to be written (default 1,000,000)",
+    )
+    parser.add_argument(
+        "--after",
+        type=whole("--after", "from 1 on"),
+        metavar="N",
+        help="leave out the first shards that hold so many tokens: with --start-from, to go on with new text only",
     )
     parser.add_argument("--feature-layers", metavar="A,B,...", help="of the target, that a draft head reads")
     parser.add_argument("--layers", metavar="A,B,...", help="of the target, that a draft model starts from")
@@ -162,11 +168,13 @@ def _refuse_nothing_trained(steps: tuple[str, ...], folder: Path) -> None:
 def _check(args: argparse.Namespace) -> None:
     if args.kind not in KINDS:
         raise BadRequest(f"kind is {args.kind!r}: choose one of {', '.join(KINDS)}.")
-    for name in ("tokens", "cut"):
-        if getattr(args, name) < 1:
+    for name in ("tokens", "cut", "after"):
+        if getattr(args, name) is not None and getattr(args, name) < 1:
             raise BadRequest(f"{name} is {getattr(args, name)}: give a whole number from 1 on.")
     if not 0 <= args.seed <= LARGEST_SEED:
         raise BadRequest(f"seed is {args.seed}: give a whole number from 0 to {LARGEST_SEED}.")
+    if args.after is not None and args.after >= args.tokens:
+        raise BadRequest(f"after is {args.after}, of {args.tokens} tokens in all: give fewer, or more as --tokens.")
     wearer = "exit_heads do" if args.kind == EXIT_HEADS else f"a {args.kind} does"
     for other in NOT_FOR[args.kind]:
         if getattr(args, other) is not None:
@@ -231,6 +239,7 @@ def _options(args: argparse.Namespace, teacher: Teacher, start: DraftFile | None
         feature_layers=_layers("feature_layers", args.feature_layers, read) if is_head else (),
         layers=_layers("layers", args.layers, taken) if args.kind == "draft_model" else (),
         num_tokens=args.tokens,
+        after=args.after or 0,
         cut=min(args.cut, model.vocab_size),
         seed=args.seed,
         dtype=args.dtype,

@@ -159,15 +159,16 @@ class Corpus:
             raise BadRequest(f"{path} is not consistent: delete it, it is written again.")
         return shard
 
-    def shards(self, num_tokens: int | None = None) -> Iterator[Shard]:
-        """All of them; or the first ones, as many as hold `num_tokens`."""
+    def shards(self, num_tokens: int | None = None, after: int = 0) -> Iterator[Shard]:
+        """All of them; or the first ones, as many as hold `num_tokens`; without the first ones that hold `after`."""
         held = 0
         for number in self.numbers():
             if num_tokens is not None and held >= num_tokens:
                 return
             shard = self.read(number)
+            if held >= after:
+                yield shard
             held += len(shard.ids)
-            yield shard
 
     def num_tokens(self) -> int:
         return sum(len(shard.ids) for shard in self.shards())

@@ -49,6 +49,7 @@ class Options:
         feature_layers: of the target, that a draft head reads; the target's last one is always kept beside them.
         layers: of the target, that a draft model starts from.
         num_tokens: how many tokens the target writes, and the draft learns from: the first shards that hold so many.
+        after: tokens of them that the draft does not learn from: the first shards that hold so many.
         cut: how many tokens of the vocabulary the draft can say.
         work: folder of states, checkpoints and metrics.
         corpus: folder of the token ids.
@@ -66,6 +67,7 @@ class Options:
     feature_layers: tuple[int, ...] = ()
     layers: tuple[int, ...] = ()
     num_tokens: int = 1_000_000
+    after: int = 0
     cut: int = 4096
     seed: int = 1
     rows: int = 32
@@ -200,7 +202,7 @@ class Distillation:
     @cached_property
     def training(self) -> Examples:
         self._compute_missing_states()
-        training = Examples(self.corpus, self.store, held_out=False, num_tokens=self.options.num_tokens)
+        training = self._examples(held_out=False)
         if not len(training):
             raise BadRequest(f"{self.corpus.folder} holds no text to train with: generate more tokens.")
         return training
@@ -208,7 +210,11 @@ class Distillation:
     @cached_property
     def held_out(self) -> Examples:
         self._compute_missing_states()
-        return Examples(self.corpus, self.store, held_out=True, num_tokens=self.options.num_tokens)
+        return self._examples(held_out=True)
+
+    def _examples(self, *, held_out: bool) -> Examples:
+        options = self.options
+        return Examples(self.corpus, self.store, held_out=held_out, num_tokens=options.num_tokens, after=options.after)
 
     @cached_property
     def head(self) -> CutHead:
@@ -278,7 +284,7 @@ class Distillation:
             raise BadRequest(f"{self.corpus.folder} holds no text yet: run the step generate first.")
         self.corpus.require(self._target_facts)
         self.store.claim(self.corpus.facts())
-        shards = [shard for shard in self.corpus.shards(self.options.num_tokens) if len(shard)]
+        shards = [shard for shard in self.corpus.shards(self.options.num_tokens, self.options.after) if len(shard)]
         header_length = len(self.teacher.frame.header)
         missing = [shard for shard in shards if not self.store.has(shard)]
         for done, shard in enumerate(missing):
@@ -294,6 +300,7 @@ class Distillation:
                 "sequences": len(self.training.places),
                 "held_out_sequences": len(self.held_out.places),
                 "seed": self.options.seed,
+                **({"after": self.options.after} if self.options.after else {}),
             },
             "plan": asdict(self.options.plan),
             "steps": self.trainer.step,

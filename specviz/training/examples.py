@@ -41,14 +41,21 @@ class Examples:
     """The sequences of a corpus that are for training, or those that are held out; only answers count."""
 
     def __init__(
-        self, corpus: Corpus, store: StateStore, *, held_out: bool | None, num_tokens: int | None = None
+        self,
+        corpus: Corpus,
+        store: StateStore,
+        *,
+        held_out: bool | None,
+        num_tokens: int | None = None,
+        after: int = 0,
     ) -> None:
         """
         Args:
             held_out: None = both.
             num_tokens: take the first shards that hold so many; None = all.
+            after: but not those at the beginning that hold so many.
         """
-        self._shards = {shard.number: shard for shard in corpus.shards(num_tokens)}
+        self._shards = {shard.number: shard for shard in corpus.shards(num_tokens, after)}
         self._states = {number: store.read(number) for number, shard in self._shards.items() if len(shard)}
         self.places = [
             (number, index)

@@ -33,7 +33,7 @@ def model_card(name: str, kind: str, target: str, trained: dict[str, Any], bench
         "",
         "| | |",
         "|---|---|",
-        f"| Data | {data['tokens']:,} tokens in {data['sequences']:,} sequences, seed {data['seed']} |",
+        f"| Data | {data['tokens']:,} tokens in {data['sequences']:,} sequences{_after(data)}, seed {data['seed']} |",
         f"| Held out | {data['held_out_sequences']:,} sequences, by a hash of their prompts |",
         f"| Training | {trained['steps']:,} steps of {plan['tokens_per_batch']:,} tokens, {_passes(plan)}, seed {plan['seed']} |",
         *(f"| Went on from | {line} |" for line in earlier),
@@ -102,10 +102,14 @@ def _earlier(trained: dict[str, Any]) -> Iterator[str]:
         if {"data", "plan", "steps"} <= start.keys():
             data, plan = start["data"], start["plan"]
             said.append(
-                f"{start['steps']:,} steps of {plan['tokens_per_batch']:,} tokens, {_passes(plan)} over {data['tokens']:,} tokens"
+                f"{start['steps']:,} steps of {plan['tokens_per_batch']:,} tokens, {_passes(plan)} over {data['tokens']:,} tokens{_after(data)}"
             )
         yield ": ".join(said)
         trained = start
+
+
+def _after(data: dict[str, Any]) -> str:
+    return f", after the first {data['after']:,}" if data.get("after") else ""
 
 
 def _percent(share: float | None) -> str:

@@ -58,6 +58,13 @@ def test_the_first_shards_that_hold_so_many_tokens(corpus):
     assert held == {1: [0], 10: [0], 11: [0, 1], 40: [0, 1, 2, 3], 41: [0, 1, 2, 3]}
 
 
+def test_the_shards_after_those_that_hold_so_many_tokens(corpus):
+    for number in range(4):
+        corpus.write(Shard.of(number, [(np.arange(10), 2)]), 400)
+    after = {left_out: [shard.number for shard in corpus.shards(35, left_out)] for left_out in (0, 1, 10, 11, 30, 31)}
+    assert after == {0: [0, 1, 2, 3], 1: [1, 2, 3], 10: [1, 2, 3], 11: [2, 3], 30: [3], 31: []}
+
+
 def test_nothing_partial_is_left_beside_the_shards(corpus):
     corpus.write(some_shard(0, 2), 400)
     assert [path.name for path in corpus.folder.iterdir()] == ["ids-00000.npz"]

@@ -129,6 +129,18 @@ def test_a_training_can_go_on_from_a_draft(distil, options):
     )
 
 
+def test_a_training_on_new_text_only_says_so_and_needs_no_states_of_the_rest(distil):
+    with_text(distil()).corpus.write(some_shard(1, HELD_OUT_EVERY, seed=1), VOCAB_SIZE)
+    first, after = distil().corpus.read(0), len(distil().corpus.read(0).ids)
+    plan = Plan(epochs=1, tokens_per_batch=100, warmup_steps=2)
+    later = distil(plan=plan, after=after, num_tokens=2 * after)
+    later.train()
+    assert not later.store.has(first) and {number for number, _ in later.training.places} == {1}
+    facts = read_draft(later.export()).facts.trained
+    assert facts["data"]["after"] == after and facts["data"]["tokens"] == later.training.num_tokens
+    assert f"sequences, after the first {after:,}, seed" in (later.options.output / "README.md").read_text()
+
+
 def test_a_training_goes_on_from_its_own_start_only(distil):
     plan = Plan(epochs=1, tokens_per_batch=100, warmup_steps=2)
     first = with_text(distil(plan=plan))
