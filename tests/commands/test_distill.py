@@ -248,7 +248,6 @@ def refused(target, tmp_path, *arguments):
         (["--cut", "0"], "cut is 0: give a whole number from 1 on."),
         (["--after", "0"], "after is 0: give a whole number from 1 on."),
         (["--after", "50", "--tokens", "50"], "after is 50, of 50 tokens in all: give fewer, or more as --tokens."),
-        (["--after", "x"], "--after is x: give a whole number from 1 on."),
         (["--kind", "exit_heads", "--after", "5"], "--after is '5', which exit_heads do not have: leave it out."),
         (["--seed", "-1"], "seed is -1: give a whole number from 0 to 4294967295."),
         (["--epochs", "nan"], "epochs is nan: give a number above 0, up to 1000."),
