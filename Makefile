@@ -39,7 +39,7 @@ run: setup
 test: $(DEV_STAMP) chromium lint
 	$(fetch_model)
 	@echo "== Tests"
-	@$(PY) -m pytest -n logical --maxprocesses 4 --dist loadfile $(PYTEST_ARGS)
+	@OMP_WAIT_POLICY=passive $(PY) -m pytest -n logical --maxprocesses 4 --dist loadfile $(PYTEST_ARGS)
 
 setup: $(RUN_STAMP)
 	$(fetch_model)

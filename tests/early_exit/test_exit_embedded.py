@@ -11,6 +11,7 @@ from specviz.early_exit.exit_settings import ExitSettings
 from specviz.engine.cut_vocabulary import CutVocabulary
 from specviz.engine.loader import ModelPair, load_pair
 from specviz.runs import Run
+from tests.cores import threads_for_a_whole_model
 from tests.early_exit.references import decode_slowly, reference_of_lean, reference_of_llama
 
 pytestmark = [pytest.mark.slow, pytest.mark.embedded]
@@ -42,7 +43,7 @@ PROMPTS = [
 
 @pytest.fixture(scope="module", params=["int8", "float32"])
 def pair(request, embedded_dir) -> ModelPair:
-    torch.set_num_threads(2)
+    torch.set_num_threads(threads_for_a_whole_model())
     yield load_pair(dtype=request.param, device="cpu")
     torch.set_num_threads(1)
 

@@ -10,6 +10,7 @@ from specviz.engine.lean_loading import why_general
 from specviz.engine.lean_model import LeanModel
 from specviz.engine.loader import ModelPair, choose_device, load_pair
 from specviz.runs import Run
+from tests.cores import threads_for_a_whole_model
 from tests.engine.test_losslessness_embedded import PROMPTS, SHIPPED
 
 pytestmark = [
@@ -24,7 +25,7 @@ NUM_NEW = 40
 @pytest.fixture(scope="module")
 def pair(embedded_dir) -> ModelPair:
     before = torch.get_num_threads()
-    torch.set_num_threads(2)
+    torch.set_num_threads(threads_for_a_whole_model())
     yield load_pair()
     torch.set_num_threads(before)
 

@@ -9,6 +9,7 @@ from specviz.config import RunSettings
 from specviz.engine.draft_facts import DRAFT_KINDS, shipped_names
 from specviz.engine.loader import ModelPair, load_pair
 from specviz.runs import Run
+from tests.cores import threads_for_a_whole_model
 from tests.engine.runs import generate_ids
 
 pytestmark = [pytest.mark.slow, pytest.mark.embedded]
@@ -24,7 +25,7 @@ PROMPTS = {
 
 @pytest.fixture(scope="module")
 def pair(embedded_dir) -> ModelPair:
-    torch.set_num_threads(2)
+    torch.set_num_threads(threads_for_a_whole_model())
     yield load_pair(dtype="float32")
     torch.set_num_threads(1)
 
