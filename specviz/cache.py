@@ -7,6 +7,7 @@ import hashlib
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -51,9 +52,10 @@ def make_writable(folder: Path) -> Path:
     """Create `folder` and prove that files can be made in it; raises CacheNotWritable or DiskFull."""
     with explained_os_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / f".probe-{os.getpid()}"
-        probe.touch()
-        probe.unlink()
+        with tempfile.NamedTemporaryFile(
+            dir=folder, prefix=".probe-"
+        ):  # a name of its own: another thread may be here too
+            pass
     return folder
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from specviz.cache import CACHE_VARIABLE, CacheNotWritable, DiskFull, explained_os_errors
+from specviz.cache import CACHE_VARIABLE, CacheNotWritable, DiskFull, explained_os_errors, make_writable
 
 
 @pytest.mark.parametrize(
@@ -31,3 +33,15 @@ def test_who_has_no_home_is_told_of_the_disk_and_not_of_the_home(tmp_path, monke
     monkeypatch.setattr("pathlib.Path.home", lambda: (_ for _ in ()).throw(RuntimeError("no home")))
     with pytest.raises(DiskFull, match="name a folder on a larger disk"), explained_os_errors(tmp_path):
         raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_many_at_once_prove_the_same_folder_writable(tmp_path):
+    start = threading.Barrier(8)
+
+    def prove(_):
+        start.wait()
+        return [make_writable(tmp_path / "cache") for _ in range(200)]
+
+    with ThreadPoolExecutor(8) as threads:
+        assert all(folders == [tmp_path / "cache"] * 200 for folders in threads.map(prove, range(8)))
+    assert list((tmp_path / "cache").iterdir()) == []
