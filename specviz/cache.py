@@ -52,9 +52,8 @@ def make_writable(folder: Path) -> Path:
     """Create `folder` and prove that files can be made in it; raises CacheNotWritable or DiskFull."""
     with explained_os_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(
-            dir=folder, prefix=".probe-"
-        ):  # a name of its own: another thread may be here too
+        # A name of its own: another thread may be proving the same folder.
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".probe-"):
             pass
     return folder
 
